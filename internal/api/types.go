@@ -1,0 +1,329 @@
+package api
+
+// The types of the HTTP API under /api/rollscope/v1/. This file is the source of web/src/api/types.ts
+// (make generate). Times are RFC 3339 with nanoseconds, durations are seconds, ids are strings.
+// A value that is not known is null and its state says why; a NaN is never written.
+
+// State tells a value from its absence.
+type State string
+
+// States of a number.
+const (
+	StateValue         State = "value"          // the number is there; 0 is a value
+	StateIdle          State = "idle"           // no events in the window: there is nothing to measure
+	StateUnknown       State = "unknown"        // could not be read; Reason says why
+	StateNotApplicable State = "not_applicable" // the question does not arise (ITL of a prefill engine)
+)
+
+// Level is a judgement, worst last.
+type Level string
+
+// Levels.
+const (
+	LevelOK      Level = "ok"
+	LevelWarn    Level = "warn"
+	LevelCrit    Level = "crit"
+	LevelIdle    Level = "idle"
+	LevelUnknown Level = "unknown"
+)
+
+// Envelope wraps every answer of the API.
+type Envelope[T any] struct {
+	Data     T         `json:"data"`
+	State    State     `json:"state"`
+	Unit     string    `json:"unit,omitempty"`
+	Warnings []Warning `json:"warnings"`
+	Dropped  []Drop    `json:"dropped"`
+	Partial  bool      `json:"partial"`
+	Next     string    `json:"next,omitempty"` // pass as ?after= for the following page
+}
+
+// Warning is something the reader of a number must know.
+type Warning struct {
+	Code    string `json:"code"` // stable: "renamed", "no_such_metric", "under_reported", "bucket_layouts", ...
+	Message string `json:"message"`
+	Where   string `json:"where,omitempty"` // target, series, file:line
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Drop counts what was not kept.
+type Drop struct {
+	Source string `json:"source"`
+	Reason string `json:"reason"`
+	Count  int64  `json:"count"`
+}
+
+// Error is the one shape of a failure: {"error": {...}}.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Where   string `json:"where,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Number is a value with its state.
+type Number struct {
+	Value  *float64 `json:"value"`
+	State  State    `json:"state"`
+	Reason string   `json:"reason,omitempty"` // of idle: "none since 13:41"; of unknown: "connection refused"
+	// Of a percentile out of a histogram: the bucket it lies in, both bounds in the signal's unit; Upper
+	// is null in the last bucket, and AtLeast is then true: the truth is Lower or more.
+	Lower      *float64 `json:"lower,omitempty"`
+	Upper      *float64 `json:"upper,omitempty"`
+	AtLeast    bool     `json:"at_least,omitempty"`
+	ShareAbove *float64 `json:"share_above,omitempty"` // share of events above the highest finite bound
+	Caveat     string   `json:"caveat,omitempty"`      // "last batch only"
+}
+
+// Status describes this process (GET /status).
+type Status struct {
+	Version string `json:"version"`
+	Mode    string `json:"mode"` // "live", "archive", "demo"
+	Now     string `json:"now"`
+	// The data's own range, null while there is none. Of an archive the page opens on it.
+	From      *string    `json:"from"`
+	To        *string    `json:"to"`
+	Gaps      []Interval `json:"gaps"` // when recording paused
+	ReadOnly  bool       `json:"read_only"`
+	Notices   []Warning  `json:"notices"` // about this process: storage on NFS, reads only, ...
+	Targets   int        `json:"targets"`
+	TargetsUp int        `json:"targets_up"`
+	Drops     []Drop     `json:"drops"`
+	Dir       string     `json:"dir"`
+}
+
+// Interval is a closed time range.
+type Interval struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Target is one thing that is scraped (GET /targets).
+type Target struct {
+	Job        string            `json:"job"`
+	Instance   string            `json:"instance"`
+	URL        string            `json:"url"`
+	Backend    string            `json:"backend"`
+	Role       string            `json:"role"`
+	Version    string            `json:"version"`
+	Model      string            `json:"model"`
+	Up         *bool             `json:"up"` // null: not scraped yet
+	LastScrape *string           `json:"last_scrape"`
+	Duration   *float64          `json:"duration_seconds"`
+	Samples    *int64            `json:"samples"`
+	Error      string            `json:"error,omitempty"`
+	Reason     string            `json:"reason,omitempty"` // "http_404", "connection_refused", "not_an_exposition", ...
+	Hint       string            `json:"hint,omitempty"`
+	Findings   []Warning         `json:"findings"`
+	Labels     map[string]string `json:"labels"`
+	DPRanks    int               `json:"dp_ranks"` // as the engine says; 0 unknown
+}
+
+// SkippedTarget is something that was discovered and cannot be scraped.
+type SkippedTarget struct {
+	Address string `json:"address"`
+	Reason  string `json:"reason"`
+	From    string `json:"from"`
+}
+
+// Targets is the answer of GET /targets.
+type Targets struct {
+	Active  []Target        `json:"active"`
+	Skipped []SkippedTarget `json:"skipped"`
+}
+
+// Engine is one engine in a window of time (GET /engines).
+type Engine struct {
+	ID       string            `json:"id"` // "job/instance" with "/" escaped; used in the URL of one engine
+	Name     string            `json:"name"`
+	Job      string            `json:"job"`
+	Instance string            `json:"instance"`
+	Role     string            `json:"role"`
+	Backend  string            `json:"backend"`
+	Version  string            `json:"version"`
+	Model    string            `json:"model"`
+	View     string            `json:"view"` // "direct", "router": which view of it counts
+	DPRanks  []string          `json:"dp_ranks"`
+	Level    Level             `json:"level"`
+	Why      string            `json:"why"` // one short clause, "" when ok
+	Labels   map[string]string `json:"labels"`
+	Signals  map[string]Number `json:"signals"` // by column key, as "ttft:p99", "queue_depth"
+	Sparks   map[string]Spark  `json:"sparks"`
+}
+
+// Spark is a short series at equal steps; null where there is no value.
+type Spark struct {
+	Values []*float64 `json:"values"`
+	State  State      `json:"state"`
+}
+
+// Engines is the answer of GET /engines?from=&to=&columns=.
+type Engines struct {
+	Engines []Engine `json:"engines"`
+	Columns []Column `json:"columns"`
+}
+
+// Column describes one column of the fleet table.
+type Column struct {
+	Key    string `json:"key"` // signal id, with ":p99" for a percentile
+	Title  string `json:"title"`
+	Unit   string `json:"unit"`
+	Higher bool   `json:"higher_is_better"`
+}
+
+// SignalInfo is a catalog entry of a signal (GET /signals).
+type SignalInfo struct {
+	ID      string   `json:"id"`
+	Title   string   `json:"title"`
+	Short   string   `json:"short"`
+	Group   string   `json:"group"`
+	Unit    string   `json:"unit"`
+	Kind    string   `json:"kind"`
+	Higher  bool     `json:"higher_is_better"`
+	Meaning string   `json:"meaning"`
+	Trap    string   `json:"trap"`
+	Roles   []string `json:"roles"`
+	Custom  bool     `json:"custom"`
+	Query   string   `json:"query"`    // raw PromQL of the fleet's number
+	Record  string   `json:"recorded"` // PromQL over recorded series
+}
+
+// MetricInfo is a catalog entry of a metric (GET /metrics-catalog), for completion and explanation.
+type MetricInfo struct {
+	Name    string   `json:"name"`
+	Backend string   `json:"backend"`
+	Type    string   `json:"type"`
+	Unit    string   `json:"unit"`
+	Labels  []string `json:"labels"`
+	Since   string   `json:"since"`
+	Till    string   `json:"till"`
+	Meaning string   `json:"meaning"`
+	Trap    string   `json:"trap"`
+	Use     string   `json:"use"`
+	Custom  bool     `json:"custom"`
+	Stored  bool     `json:"stored"` // the store holds it in the asked range
+}
+
+// SignalData is the answer of GET /signals/{id}?from=&to=&step=&by=fleet|engine|role|model&engine=&quantiles=0.5,0.99.
+type SignalData struct {
+	ID     string         `json:"id"`
+	Title  string         `json:"title"`
+	Form   string         `json:"form"` // "recorded", "raw", "mixed": what the lines were read from
+	Query  string         `json:"query"`
+	From   string         `json:"from"`
+	To     string         `json:"to"`
+	Step   float64        `json:"step_seconds"`
+	Lines  []Line         `json:"lines"`
+	Worst  *Worst         `json:"worst"`
+	Spans  []UnknownRange `json:"unknown"` // where nothing could be read, with the reason
+	Idle   []Interval     `json:"idle"`
+	Source []string       `json:"sources"` // names of the sources used
+}
+
+// Line is one series of a chart at equal steps from SignalData.From.
+type Line struct {
+	Name     string            `json:"name"` // "p50", "p99", "fleet", an engine's name
+	Quantile *float64          `json:"quantile,omitempty"`
+	Labels   map[string]string `json:"labels"`
+	Values   []*float64        `json:"values"`
+	Now      Number            `json:"now"`
+	// TopBound is the highest finite bucket bound: a value equal to it means "or more".
+	TopBound *float64 `json:"top_bound,omitempty"`
+}
+
+// Worst names the engine with the worst value in the window's last evaluation.
+type Worst struct {
+	EngineID string `json:"engine_id"`
+	Name     string `json:"name"`
+	Number   Number `json:"number"`
+	Line     string `json:"line"` // which line it is the worst of: "p99"
+}
+
+// UnknownRange is a range in which nothing could be read.
+type UnknownRange struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"`
+}
+
+// Overview is the answer of GET /overview?from=&to=: everything the first page needs in one round trip.
+type Overview struct {
+	Golden  []SignalData  `json:"golden"`
+	Engines Engines       `json:"engines"`
+	Alerts  []Alert       `json:"alerts"`
+	Counts  map[Level]int `json:"counts"`
+	Jobs    int           `json:"jobs"`
+}
+
+// Alert is one alert instance (GET /alerts).
+type Alert struct {
+	Name        string            `json:"name"`
+	State       string            `json:"state"` // "firing", "pending", "inactive", "cannot_be_judged"
+	Severity    string            `json:"severity"`
+	Level       Level             `json:"level"`
+	Since       *string           `json:"since"`
+	Value       *float64          `json:"value"`
+	Summary     string            `json:"summary"`
+	Expr        string            `json:"expr"`
+	For         float64           `json:"for_seconds"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	EngineID    string            `json:"engine_id,omitempty"`
+	Group       string            `json:"group"`
+	Reason      string            `json:"reason,omitempty"` // of cannot_be_judged
+}
+
+// AlertRule is a rule with its health (GET /alerts).
+type AlertRule struct {
+	Name     string  `json:"name"`
+	Group    string  `json:"group"`
+	Expr     string  `json:"expr"`
+	For      float64 `json:"for_seconds"`
+	Severity string  `json:"severity"`
+	Summary  string  `json:"summary"`
+	State    string  `json:"state"` // "firing", "pending", "inactive", "blind"
+	Reason   string  `json:"reason,omitempty"`
+	Source   string  `json:"source"` // "built-in" or the rule file
+}
+
+// Alerts is the answer of GET /alerts.
+type Alerts struct {
+	Alerts []Alert     `json:"alerts"`
+	Rules  []AlertRule `json:"rules"`
+	// Alertmanagers that get what fires.
+	Receivers []string `json:"receivers"`
+}
+
+// Board is one dashboard (GET /boards, GET /boards/{id}).
+type Board struct {
+	ID       string         `json:"id"`
+	Title    string         `json:"title"`
+	Meaning  string         `json:"meaning"`
+	Sections []BoardSection `json:"sections"`
+}
+
+// BoardSection is a titled row of panels.
+type BoardSection struct {
+	Title  string  `json:"title"`
+	Panels []Panel `json:"panels"`
+}
+
+// Panel is one chart or number of a board.
+type Panel struct {
+	ID      string        `json:"id"`
+	Title   string        `json:"title"`
+	Unit    string        `json:"unit"`
+	View    string        `json:"view"` // "lines", "stat", "gauge", "table"
+	Meaning string        `json:"meaning"`
+	Signal  string        `json:"signal,omitempty"` // when the panel shows a signal: read /signals/{id}
+	By      string        `json:"by,omitempty"`
+	Targets []PanelTarget `json:"targets"` // otherwise, or for a table of the PromQL behind it
+	Min     *float64      `json:"min,omitempty"`
+	Max     *float64      `json:"max,omitempty"`
+}
+
+// PanelTarget is one PromQL expression of a panel.
+type PanelTarget struct {
+	Expr   string `json:"expr"`
+	Legend string `json:"legend"`
+}

@@ -1,0 +1,78 @@
+package signal
+
+import "github.com/rollscope/rollscope/internal/engine"
+
+// Kind says how a signal's numbers are formed, and so which aggregations over engines are right.
+type Kind string
+
+// Kinds of signals.
+const (
+	// Quantile: percentiles of a histogram. Engines are merged by adding buckets, never by averaging percentiles.
+	Quantile Kind = "quantile"
+	// Rate: events per second of a counter. Engines add up.
+	Rate Kind = "rate"
+	// Level: a gauge whose engines add up (requests queued).
+	Level Kind = "level"
+	// Share: numerator over denominator, 0..1. Engines are merged by adding both, never by averaging ratios.
+	Share Kind = "share"
+	// Worst: a gauge of which the fleet's number is the worst engine's (KV usage).
+	Worst Kind = "worst"
+)
+
+// Signal is one question about a fleet with one right answer per backend, version and role.
+type Signal struct {
+	ID      string // "ttft", "itl", "throughput", "cache_hit_rate", "queue_depth", ...: stable, used in URLs and configs
+	Title   string // "Time to first token"
+	Short   string // column header: "TTFT"
+	Group   string // "Golden", "Requests", "PD disaggregation", "HiCache", ...
+	Unit    string // as in Metric.Unit
+	Kind    Kind
+	Higher  bool   // higher is better (throughput, hit rate); the worst engine is then the lowest
+	Meaning string // one or two sentences
+	Trap    string
+	// Roles to which the signal applies; empty means all. Elsewhere its state is not applicable.
+	Roles   []engine.Role
+	Sources []Source // alternatives, best first within a backend; see Source
+	Custom  bool     // from the user's config, or found in the store without being in the catalog
+}
+
+// Source is one way to compute a signal. Of the sources of one backend the first whose metrics the
+// store holds counts; sources of different engine backends (sglang, vllm) cover different engines and
+// are combined; a frontend's source counts only where no engine source has data (Fallback).
+type Source struct {
+	Backend  engine.Backend
+	Name     string // short name of the way: "prefill_effective_tokens", "last batch only"
+	Since    string
+	Fallback bool   // use only where no other source gives data (a frontend's view of the same requests)
+	Caveat   string // shown beside the number when this source was used: "last batch only"; "" = none
+	// Of a Quantile: the histogram. Of a Rate: the counter. Of a Level or Worst: the gauge.
+	// Of a Share: Num over Den. A Vec with several terms is their sum.
+	Num, Den Vec
+	// Scale multiplies the result into the signal's unit (0.001 for milliseconds into seconds); 0 means 1.
+	Scale float64
+}
+
+// Vec is a sum of series selections, written without view, rank or rate: Compile adds those.
+type Vec []Term
+
+// Term selects series of one metric. Match holds PromQL matchers without braces
+// (`mode=~"prefill_cache|prefill_compute"`), on top of the rank filter.
+type Term struct {
+	Metric string // canonical name; of a histogram the family name, or Name_sum / Name_count used as a counter
+	Match  string
+	// Ranks says which label sets of one engine are the same thing seen twice and which are parts.
+	Ranks Ranks
+}
+
+// Ranks is the rule for the rank labels of one metric.
+type Ranks string
+
+// Rank rules.
+const (
+	// RankLeader: every TP/PP rank writes the same events; count tp_rank 0, pp_rank 0 only; DP ranks add up.
+	RankLeader Ranks = "leader"
+	// RankNone: the metric carries no rank labels (written by the tokenizer manager, a frontend, a router).
+	RankNone Ranks = ""
+	// RankAll: every label set is a part; add all.
+	RankAll Ranks = "all"
+)
