@@ -53,9 +53,14 @@ type Drop struct {
 	Count  int64  `json:"count"`
 }
 
-// Error is the one shape of a failure: {"error": {...}}.
+// ErrorBody is what a failed request answers with, whatever the status code.
+type ErrorBody struct {
+	Error Error `json:"error"`
+}
+
+// Error is the one shape of a failure: what happened, where, and what to do.
 type Error struct {
-	Code    string `json:"code"`
+	Code    string `json:"code"` // stable: "bad_parameter", "not_found", "forbidden", "foreign_origin", ...
 	Message string `json:"message"`
 	Where   string `json:"where,omitempty"`
 	Hint    string `json:"hint,omitempty"`
@@ -161,6 +166,14 @@ type Spark struct {
 type Engines struct {
 	Engines []Engine `json:"engines"`
 	Columns []Column `json:"columns"`
+}
+
+// EngineDetail is the answer of GET /engines/{id}: one engine with everything its page starts from.
+type EngineDetail struct {
+	Engine  Engine       `json:"engine"`
+	Columns []Column     `json:"columns"`
+	Alerts  []Alert      `json:"alerts"`  // on this engine
+	Signals []SignalInfo `json:"signals"` // those that apply to its role and backend
 }
 
 // Column describes one column of the fleet table.
@@ -326,4 +339,21 @@ type Panel struct {
 type PanelTarget struct {
 	Expr   string `json:"expr"`
 	Legend string `json:"legend"`
+}
+
+// ConfigView is the answer of GET /config: what runs, with every secret replaced by <secret>.
+type ConfigView struct {
+	Path  string            `json:"path"` // "" without a file
+	YAML  string            `json:"yaml"`
+	Flags map[string]string `json:"flags"`
+}
+
+// Tick is one message of GET /live (Server-Sent Events, event "tick"): something new can be read.
+type Tick struct {
+	Seq       int64         `json:"seq"`
+	Now       string        `json:"now"`
+	To        *string       `json:"to"` // newest sample in the store, null while there is none
+	Targets   int           `json:"targets"`
+	TargetsUp int           `json:"targets_up"`
+	Alerts    map[Level]int `json:"alerts"` // firing, by level
 }
