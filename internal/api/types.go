@@ -221,6 +221,7 @@ type MetricInfo struct {
 type SignalData struct {
 	ID     string         `json:"id"`
 	Title  string         `json:"title"`
+	Unit   string         `json:"unit"`
 	Form   string         `json:"form"` // "recorded", "raw", "mixed": what the lines were read from
 	Query  string         `json:"query"`
 	From   string         `json:"from"`

@@ -226,6 +226,7 @@ export interface MetricInfo {
 export interface SignalData {
   id: string;
   title: string;
+  unit: string;
   /** "recorded", "raw", "mixed": what the lines were read from */
   form: string;
   query: string;
