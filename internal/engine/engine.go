@@ -16,6 +16,7 @@ const (
 	DynamoWorker   Backend = "dynamo_worker"   // NVIDIA Dynamo's worker runtime (may pass an engine's metrics on)
 	Router         Backend = "router"          // a router's own metrics (smg_*, sgl_router_*)
 	EngineMetrics  Backend = "engine_metrics"  // a router's /engine_metrics: many engines in one answer
+	SGLangLoads    Backend = "sglang_loads"    // SGLang's GET /v1/loads?format=prometheus: near names, other meanings
 	DCGM           Backend = "dcgm"            // dcgm-exporter
 	Trainer        Backend = "trainer"         // a training process
 	Other          Backend = "other"           // readable, but none of the above

@@ -1,6 +1,10 @@
 package signal
 
-import "github.com/rollscope/rollscope/internal/engine"
+import (
+	"time"
+
+	"github.com/rollscope/rollscope/internal/engine"
+)
 
 // Kind says how a signal's numbers are formed, and so which aggregations over engines are right.
 type Kind string
@@ -30,15 +34,18 @@ type Signal struct {
 	Higher  bool   // higher is better (throughput, hit rate); the worst engine is then the lowest
 	Meaning string // one or two sentences
 	Trap    string
+	// Window is the range of rates when a query names none; 0 means 5 minutes.
+	Window time.Duration
 	// Roles to which the signal applies; empty means all. Elsewhere its state is not applicable.
 	Roles   []engine.Role
 	Sources []Source // alternatives, best first within a backend; see Source
 	Custom  bool     // from the user's config, or found in the store without being in the catalog
 }
 
-// Source is one way to compute a signal. Of the sources of one backend the first whose metrics the
-// store holds counts; sources of different engine backends (sglang, vllm) cover different engines and
-// are combined; a frontend's source counts only where no engine source has data (Fallback).
+// Source is one way to compute a signal. Of the sources of one backend the first whose metrics an
+// engine has counts for that engine; sources of different engine backends (sglang, vllm) cover
+// different engines and are combined; a frontend's source counts only where no engine source has
+// data (Fallback).
 type Source struct {
 	Backend  engine.Backend
 	Name     string // short name of the way: "prefill_effective_tokens", "last batch only"
@@ -46,10 +53,17 @@ type Source struct {
 	Fallback bool   // use only where no other source gives data (a frontend's view of the same requests)
 	Caveat   string // shown beside the number when this source was used: "last batch only"; "" = none
 	// Of a Quantile: the histogram. Of a Rate: the counter. Of a Level or Worst: the gauge.
-	// Of a Share: Num over Den. A Vec with several terms is their sum.
+	// Of a Share: Num over Den; without a Den, Num is a ready-made ratio and engines are averaged.
+	// A Vec with several terms is their sum, of a Share's ready-made ratio and of a Worst the worst.
 	Num, Den Vec
 	// Scale multiplies the result into the signal's unit (0.001 for milliseconds into seconds); 0 means 1.
+	// The sources of one Quantile that are not Fallback have one Scale, since their buckets are added.
 	Scale float64
+	// Lazy tells of a Share that the series of Num appear with the first event: where Den exists and
+	// Num does not, Num is 0.
+	Lazy bool
+	// IsRate tells of a Rate that the metric is a gauge which is a rate already (gen_throughput).
+	IsRate bool
 }
 
 // Vec is a sum of series selections, written without view, rank or rate: Compile adds those.
@@ -62,6 +76,14 @@ type Term struct {
 	Match  string
 	// Ranks says which label sets of one engine are the same thing seen twice and which are parts.
 	Ranks Ranks
+	// Parts are the labels, besides the data-parallel rank, whose values split a RankLeader metric into
+	// parts that add up ("mode"); needed only where Match leaves more than one value of them.
+	Parts []string
+	// OnlyIf names a gauge with the same labels; where it is 0 the term has no value. A feature that
+	// is off reports 0, which is not a measurement.
+	OnlyIf string
+	// MayBeNaN tells that the gauge is NaN at times; those samples are dropped.
+	MayBeNaN bool
 }
 
 // Ranks is the rule for the rank labels of one metric.
@@ -69,10 +91,31 @@ type Ranks string
 
 // Rank rules.
 const (
-	// RankLeader: every TP/PP rank writes the same events; count tp_rank 0, pp_rank 0 only; DP ranks add up.
+	// RankLeader: every TP/PP rank writes the same events, so of the ranks of one data-parallel rank
+	// the largest number counts; DP ranks add up.
 	RankLeader Ranks = "leader"
 	// RankNone: the metric carries no rank labels (written by the tokenizer manager, a frontend, a router).
 	RankNone Ranks = ""
 	// RankAll: every label set is a part; add all.
 	RankAll Ranks = "all"
 )
+
+// DefaultWindow is the range of rates of a signal that names none.
+const DefaultWindow = 5 * time.Minute
+
+// window is the signal's own range of rates.
+func (s Signal) window() time.Duration {
+	if s.Window > 0 {
+		return s.Window
+	}
+	return DefaultWindow
+}
+
+// Scale is the factor from the buckets' own unit (the unit of `le`) to the signal's: 0.001 where the
+// histogram counts milliseconds. It is 1 for everything that is not a Quantile.
+func (s Signal) Scale() float64 {
+	if s.Kind == Quantile && len(s.Sources) > 0 && s.Sources[0].Scale != 0 {
+		return s.Sources[0].Scale
+	}
+	return 1
+}
