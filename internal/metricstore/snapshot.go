@@ -1,0 +1,5 @@
+package metricstore
+
+import "context"
+
+func (s *Store) snapshotLoop(ctx context.Context) {}
