@@ -269,13 +269,14 @@ type Overview struct {
 	Jobs    int           `json:"jobs"`
 }
 
-// Alert is one alert instance (GET /alerts).
+// Alert is one alert instance (GET /alerts?from=&to=): active now, or active in the range and over.
 type Alert struct {
 	Name        string            `json:"name"`
-	State       string            `json:"state"` // "firing", "pending", "inactive", "cannot_be_judged"
+	State       string            `json:"state"` // "firing", "pending", "resolved", "cannot_be_judged"
 	Severity    string            `json:"severity"`
 	Level       Level             `json:"level"`
 	Since       *string           `json:"since"`
+	Until       *string           `json:"until"` // when it was last active; null while it is
 	Value       *float64          `json:"value"`
 	Summary     string            `json:"summary"`
 	Expr        string            `json:"expr"`

@@ -279,14 +279,16 @@ export interface Overview {
   jobs: number;
 }
 
-/** Alert is one alert instance (GET /alerts). */
+/** Alert is one alert instance (GET /alerts?from=&to=): active now, or active in the range and over. */
 export interface Alert {
   name: string;
-  /** "firing", "pending", "inactive", "cannot_be_judged" */
+  /** "firing", "pending", "resolved", "cannot_be_judged" */
   state: string;
   severity: string;
   level: Level;
   since: string | null;
+  /** when it was last active; null while it is */
+  until: string | null;
   value: number | null;
   summary: string;
   expr: string;
