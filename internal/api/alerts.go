@@ -39,7 +39,12 @@ func (a *API) getAlerts(r *http.Request) (any, error) {
 	}
 	answer := Alerts{}
 	if a.Rules != nil {
+		names, err := a.Reader.Names(r.Context(), from, to)
+		if err != nil {
+			return nil, err
+		}
 		answer.Rules, answer.Receivers = a.Rules.Rules(), a.Rules.Receivers()
+		blind(answer.Rules, names)
 	}
 	var next string
 	answer.Alerts, next = page(p, alerts, alertKey)

@@ -314,6 +314,8 @@ type Board struct {
 	ID       string         `json:"id"`
 	Title    string         `json:"title"`
 	Meaning  string         `json:"meaning"`
+	Tags     []string       `json:"tags"`
+	Custom   bool           `json:"custom"` // from the user's configuration
 	Sections []BoardSection `json:"sections"`
 }
 
@@ -325,22 +327,34 @@ type BoardSection struct {
 
 // Panel is one chart or number of a board.
 type Panel struct {
-	ID      string        `json:"id"`
-	Title   string        `json:"title"`
-	Unit    string        `json:"unit"`
-	View    string        `json:"view"` // "lines", "stat", "gauge", "table"
-	Meaning string        `json:"meaning"`
-	Signal  string        `json:"signal,omitempty"` // when the panel shows a signal: read /signals/{id}
-	By      string        `json:"by,omitempty"`
-	Targets []PanelTarget `json:"targets"` // otherwise, or for a table of the PromQL behind it
-	Min     *float64      `json:"min,omitempty"`
-	Max     *float64      `json:"max,omitempty"`
+	ID         string        `json:"id"`
+	Title      string        `json:"title"`
+	Unit       string        `json:"unit"`
+	View       string        `json:"view"` // "lines", "stat", "gauge", "table"
+	Meaning    string        `json:"meaning"`
+	Signal     string        `json:"signal,omitempty"` // when the panel shows a signal: read /signals/{id}
+	By         string        `json:"by,omitempty"`
+	Quantiles  []float64     `json:"quantiles"` // of a percentile signal
+	Targets    []PanelTarget `json:"targets"`   // otherwise, or for a table of the PromQL behind it
+	Stacked    bool          `json:"stacked"`   // the lines are parts of one whole
+	Min        *float64      `json:"min,omitempty"`
+	Max        *float64      `json:"max,omitempty"`
+	Thresholds []Threshold   `json:"thresholds"`
+	Backends   []string      `json:"backends"`          // those whose engines it shows something of
+	Problem    string        `json:"problem,omitempty"` // why it cannot be drawn
 }
 
 // PanelTarget is one PromQL expression of a panel.
 type PanelTarget struct {
 	Expr   string `json:"expr"`
-	Legend string `json:"legend"`
+	Legend string `json:"legend"` // with {{label}} where a label's value goes
+}
+
+// Threshold marks a value from which on a level holds, in the panel's unit.
+type Threshold struct {
+	Value float64 `json:"value"`
+	Level Level   `json:"level"`
+	Below bool    `json:"below"` // from which down
 }
 
 // ConfigView is the answer of GET /config: what runs, with every secret replaced by <secret>.

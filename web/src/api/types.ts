@@ -329,6 +329,9 @@ export interface Board {
   id: string;
   title: string;
   meaning: string;
+  tags: string[];
+  /** from the user's configuration */
+  custom: boolean;
   sections: BoardSection[];
 }
 
@@ -349,16 +352,34 @@ export interface Panel {
   /** when the panel shows a signal: read /signals/{id} */
   signal?: string;
   by?: string;
+  /** of a percentile signal */
+  quantiles: number[];
   /** otherwise, or for a table of the PromQL behind it */
   targets: PanelTarget[];
+  /** the lines are parts of one whole */
+  stacked: boolean;
   min?: number;
   max?: number;
+  thresholds: Threshold[];
+  /** those whose engines it shows something of */
+  backends: string[];
+  /** why it cannot be drawn */
+  problem?: string;
 }
 
 /** PanelTarget is one PromQL expression of a panel. */
 export interface PanelTarget {
   expr: string;
+  /** with {{label}} where a label's value goes */
   legend: string;
+}
+
+/** Threshold marks a value from which on a level holds, in the panel's unit. */
+export interface Threshold {
+  value: number;
+  level: Level;
+  /** from which down */
+  below: boolean;
 }
 
 /** ConfigView is the answer of GET /config: what runs, with every secret replaced by <secret>. */
