@@ -1,0 +1,332 @@
+// What a chart shows, apart from how it is painted: lines on a common grid, where nothing is known or
+// nothing happened, and the axis that follows from it. Pure; painted by plot.tsx.
+import type * as api from "../api/types";
+import type { RangeResult } from "../api/prom";
+import { legend } from "../api/prom";
+import { allWhole, format, median, scaleFor, withUnit, type Scale } from "../format/number";
+import { parseApiTime } from "../format/time";
+import { valueAxis, type Axis } from "./ticks";
+
+export interface ChartLine {
+  name: string;
+  /** on the grid of the chart; null where there is no value */
+  values: (number | null)[];
+  /** token of its colour: "--s1" */
+  color: string;
+  dash?: number[];
+  now: api.Number;
+  /** a value equal to it means "or more" */
+  top?: number;
+  /** id of the engine it belongs to, for links */
+  engine?: string;
+}
+
+export interface Span {
+  from: number;
+  to: number;
+  label: string;
+}
+
+export interface ChartModel {
+  title: string;
+  /** milliseconds; point i lies at from + i × step */
+  from: number;
+  to: number;
+  step: number;
+  lines: ChartLine[];
+  /** lowest and highest of the lines that are not drawn */
+  rest?: { count: number; low: (number | null)[]; high: (number | null)[] };
+  /** could not be read; label is the reason */
+  unknown: Span[];
+  /** no events */
+  idle: Span[];
+  /** bands behind the data: when recording paused */
+  marks: Span[];
+  thresholds: { value: number; label: string }[];
+  scale: Scale;
+  axis: Axis;
+  /** the whole chart is a state and has no number anywhere */
+  state: api.State;
+  reason: string;
+}
+
+/** How lines are told apart: colour in order, a dash from the fifth on. */
+export function stroke(i: number): { color: string; dash?: number[] } {
+  const n = ((i % 8) + 8) % 8;
+  const dash = n >= 6 ? [2, 2] : n >= 4 ? [5, 2] : undefined;
+  return dash ? { color: `--s${n + 1}`, dash } : { color: `--s${n + 1}` };
+}
+
+/** Colours of entities on one page: the first that asks is s1, and each keeps its own. */
+export class Palette {
+  private readonly order = new Map<string, number>();
+  of(entity: string): { color: string; dash?: number[] } {
+    let i = this.order.get(entity);
+    if (i === undefined) {
+      i = this.order.size;
+      this.order.set(entity, i);
+    }
+    return stroke(i);
+  }
+}
+
+
+interface Raw {
+  title: string;
+  unit: string;
+  from: number;
+  to: number;
+  step: number;
+  lines: ChartLine[];
+  rest?: ChartModel["rest"];
+  unknown?: Span[];
+  idle?: Span[];
+  marks?: Span[];
+  thresholds?: ChartModel["thresholds"];
+  min?: number | undefined;
+  max?: number | undefined;
+}
+
+/** Chooses scale and axis, and works out what the chart as a whole says. */
+export function chartModel(raw: Raw): ChartModel {
+  const shown: number[] = [];
+  for (const l of raw.lines) for (const v of l.values) if (v !== null) shown.push(v);
+  for (const v of raw.rest?.high ?? []) if (v !== null) shown.push(v);
+  const { top, low } = extent(shown);
+  const whole = allWhole(shown);
+  const hi = raw.max ?? Math.max(top, ...(raw.thresholds ?? []).map((t) => t.value));
+  const scale = scaleFor(raw.unit, Math.max(hi, -low), whole);
+  const share = scale.unit === "%" && raw.max === undefined && shown.every((v) => v >= 0 && v * scale.factor <= 100.0001);
+  const axis = valueAxis(raw.min ?? low, hi, scale, { share, whole });
+  let unknown = raw.unknown ?? [];
+  let idle = raw.idle ?? [];
+  let state: api.State = "value";
+  let reason = "";
+  if (shown.length === 0) {
+    const states = raw.lines.map((l) => l.now.state);
+    state = states.includes("unknown") || (states.length === 0 && idle.length === 0) ? "unknown" : states.includes("idle") || idle.length ? "idle" : (states[0] ?? "unknown");
+    reason = raw.lines.find((l) => l.now.state === state)?.now.reason ?? unknown[0]?.label ?? "";
+    // The pattern covers the range, so that an empty plot is never mistaken for zero.
+    if (state === "unknown" && unknown.length === 0) unknown = [{ from: raw.from, to: raw.to, label: reason || "no data in this range" }];
+    if (state === "idle" && idle.length === 0) idle = [{ from: raw.from, to: raw.to, label: "" }];
+  }
+  return {
+    title: raw.title, from: raw.from, to: raw.to, step: raw.step, lines: raw.lines, unknown, idle,
+    marks: raw.marks ?? [], thresholds: raw.thresholds ?? [], scale, axis, state, reason,
+    ...(raw.rest ? { rest: raw.rest } : {}),
+  };
+}
+
+/**
+ * Lowest and highest value that the axis must hold. A few points far above everything else (fewer than
+ * one in fifty, over five times the rest) are left to a caret with their value, so that they do not press
+ * the rest flat.
+ */
+export function extent(values: number[]): { low: number; top: number } {
+  if (values.length === 0) return { low: 0, top: 0 };
+  const s = [...values].sort((a, b) => a - b);
+  const max = s[s.length - 1] as number;
+  const low = Math.min(0, s[0] as number);
+  const rest = s[Math.floor((s.length - 1) * 0.98)] as number;
+  return { low, top: s.length >= 50 && rest > 0 && max > 5 * rest ? rest * 1.15 : max };
+}
+
+/** Where one line leaves the axis at the top: the highest point of each such run. */
+export function clipped(values: (number | null)[], max: number): { index: number; value: number }[] {
+  const out: { index: number; value: number }[] = [];
+  let best: { index: number; value: number } | null = null;
+  values.forEach((v, index) => {
+    if (v !== null && v > max * (1 + 1e-9)) {
+      if (!best || v > best.value) best = { index, value: v };
+    } else if (best) {
+      out.push(best);
+      best = null;
+    }
+  });
+  if (best) out.push(best);
+  return out;
+}
+
+export interface SignalOptions {
+  title?: string;
+  unit?: string;
+  higher?: boolean;
+  palette?: Palette;
+  marks?: Span[];
+  min?: number | undefined;
+  max?: number | undefined;
+  /** only these lines */
+  keep?: (line: api.Line) => boolean;
+  /** colour where there is a single line */
+  single?: string;
+  /** the engine whose line it is, from its labels: id and name */
+  engineOf?: ((labels: Record<string, string>) => { id: string; name: string } | undefined) | undefined;
+  thresholds?: ChartModel["thresholds"];
+}
+
+/** A signal's answer as a chart. */
+export function fromSignal(d: api.SignalData, opts: SignalOptions = {}): ChartModel {
+  const from = parseApiTime(d.from);
+  const step = d.step_seconds * 1000;
+  const lines = opts.keep ? d.lines.filter(opts.keep) : d.lines;
+  const quantiles = new Set(lines.map((l) => l.quantile ?? -1));
+  const several = lines.length > quantiles.size || quantiles.has(-1);
+  const all: ChartLine[] = lines.map((l) => ({
+    ...named(l, opts),
+    values: l.values,
+    now: l.now,
+    ...(typeof l.top_bound === "number" ? { top: l.top_bound } : {}),
+    ...(several && lines.length > 1 ? (opts.palette?.of(l.labels["instance"] ?? l.name) ?? stroke(0)) : quantileStroke(l.quantile, opts.single)),
+  }));
+  const cut = worstSeven(all, opts.higher === true);
+  if (!opts.palette && several && lines.length > 1) cut.lines.forEach((l, i) => Object.assign(l, stroke(i)));
+  return chartModel({
+    title: opts.title ?? d.title,
+    unit: opts.unit ?? d.unit,
+    from,
+    to: parseApiTime(d.to),
+    step,
+    ...cut,
+    unknown: d.unknown.map((u) => ({ from: parseApiTime(u.from), to: parseApiTime(u.to), label: u.reason })),
+    idle: d.idle.map((i) => ({ from: parseApiTime(i.from), to: parseApiTime(i.to), label: "" })),
+    marks: opts.marks ?? [],
+    thresholds: opts.thresholds ?? [],
+    min: opts.min,
+    max: opts.max,
+  });
+}
+
+/** An engine's line bears its name, with the percentile where there are several. */
+function named(l: api.Line, opts: SignalOptions): { name: string; engine?: string } {
+  const e = opts.engineOf?.(l.labels);
+  if (!e) return { name: l.name };
+  const p = l.quantile !== undefined && l.name.includes("p") ? ` p${+(l.quantile * 100).toPrecision(4)}` : "";
+  return { name: e.name + p, engine: e.id };
+}
+
+/** p50 is s1 and p99 is s2, everywhere. */
+function quantileStroke(q: number | undefined, single = "--s3"): { color: string; dash?: number[] } {
+  if (q === undefined) return { color: single };
+  if (q === 0.5) return { color: "--s1" };
+  if (q === 0.99) return { color: "--s2" };
+  return q > 0.99 ? { color: "--s8", dash: [2, 2] } : q > 0.5 ? { color: "--s4" } : { color: "--s6" };
+}
+
+/** More than eight lines: the worst seven, and the range of the others. */
+export function worstSeven(lines: ChartLine[], higher: boolean): { lines: ChartLine[]; rest?: NonNullable<ChartModel["rest"]> } {
+  if (lines.length <= 8) return { lines };
+  const size = (l: ChartLine) => {
+    const v = l.values.filter((x): x is number => x !== null);
+    if (v.length === 0) return higher ? Infinity : -Infinity;
+    return v.reduce((a, b) => (higher ? Math.min(a, b) : Math.max(a, b)));
+  };
+  const order = lines.map((l) => ({ l, s: size(l) })).sort((a, b) => (higher ? a.s - b.s : b.s - a.s)).map((x) => x.l);
+  const others = order.slice(7);
+  const n = Math.max(...lines.map((l) => l.values.length));
+  const low: (number | null)[] = [];
+  const high: (number | null)[] = [];
+  for (let i = 0; i < n; i++) {
+    let lo = Infinity;
+    let hi = -Infinity;
+    for (const l of others) {
+      const v = l.values[i];
+      if (typeof v === "number") {
+        lo = Math.min(lo, v);
+        hi = Math.max(hi, v);
+      }
+    }
+    low.push(lo === Infinity ? null : lo);
+    high.push(hi === -Infinity ? null : hi);
+  }
+  return { lines: order.slice(0, 7), rest: { count: others.length, low, high } };
+}
+
+/** The median of lines at each point, where at least two have a value. */
+export function medianLine(lines: (number | null)[][]): (number | null)[] {
+  const n = Math.max(0, ...lines.map((l) => l.length));
+  const out: (number | null)[] = [];
+  for (let i = 0; i < n; i++) {
+    const at = lines.map((l) => l[i]).filter((v): v is number => typeof v === "number");
+    out.push(at.length >= 2 ? median(at) : null);
+  }
+  return out;
+}
+
+/** The answers of a panel's PromQL targets as a chart. */
+export function fromRanges(title: string, unit: string, results: { result: RangeResult; legend: string }[], opts: SignalOptions = {}): ChartModel {
+  const first = results[0]?.result;
+  const lines: ChartLine[] = [];
+  const several = results.reduce((n, r) => n + r.result.series.length, 0) > 1;
+  for (const { result, legend: template } of results) {
+    for (const s of result.series) {
+      const name = legend(template, s.labels);
+      const last = s.values.at(-1) ?? s.values.at(-2) ?? null;
+      lines.push({
+        name,
+        values: s.values,
+        now: last === null ? { value: null, state: "idle" } : { value: last, state: "value" },
+        ...(several ? stroke(lines.length) : { color: opts.single ?? "--s3" }),
+      });
+    }
+  }
+  const cut = worstSeven(lines, opts.higher === true);
+  if (several) cut.lines.forEach((l, i) => Object.assign(l, opts.palette?.of(l.name) ?? stroke(i)));
+  return chartModel({
+    title, unit, from: first?.from ?? 0, to: first?.to ?? 1, step: first?.step ?? 1, ...cut,
+    marks: opts.marks ?? [], min: opts.min, max: opts.max,
+  });
+}
+
+/** The index of an instant on the chart's grid, or -1 when it lies outside. */
+export function indexAt(m: Pick<ChartModel, "from" | "step" | "lines">, at: number): number {
+  const i = Math.round((at - m.from) / m.step);
+  const n = Math.max(0, ...m.lines.map((l) => l.values.length));
+  return i >= 0 && i < n ? i : -1;
+}
+
+/** A line's value at a point, in words: the number, "≥" where it is the top of the histogram, or its absence. */
+export function valueText(line: ChartLine, index: number, m: ChartModel): string {
+  const v = line.values[index];
+  if (typeof v === "number") return (line.top !== undefined && v >= line.top ? "≥ " : "") + format(v, m.scale);
+  const t = m.from + index * m.step;
+  if (within(m.unknown, t, m.step)) return "unknown";
+  if (within(m.idle, t, m.step)) return "idle";
+  return "no data";
+}
+
+function within(spans: Span[], t: number, step: number): boolean {
+  return spans.some((s) => t >= s.from - step / 2 && t <= s.to + step / 2);
+}
+
+/** The text of a number with its state, for values outside of charts. */
+export function numberText(n: api.Number | undefined, scale: Scale): string {
+  if (!n) return "unknown";
+  switch (n.state) {
+    case "value": {
+      if (n.value === null) return "unknown";
+      const bound = n.at_least && typeof n.lower === "number" ? n.lower : n.value;
+      return (n.at_least ? "≥ " : "") + format(bound, scale);
+    }
+    case "idle":
+      return "idle";
+    case "not_applicable":
+      return "–";
+    default:
+      return "unknown";
+  }
+}
+
+/** What a chart says, read aloud: title, unit, and of each line now, least and most. */
+export function describe(m: ChartModel): string {
+  const unit = m.scale.unit ? `, ${m.scale.unit}` : "";
+  if (m.state !== "value") return `${m.title}${unit}: ${m.state === "idle" ? "idle, no events" : `unknown${m.reason ? `, ${m.reason}` : ""}`}`;
+  const parts = m.lines.slice(0, 8).map((l) => {
+    const v = l.values.filter((x): x is number => x !== null);
+    if (v.length === 0) return `${l.name} ${l.now.state === "idle" ? "idle" : "unknown"}`;
+    const now = l.now.state === "value" ? withUnit(l.now.value ?? 0, m.scale) : l.now.state;
+    return `${l.name} now ${now}, min ${format(Math.min(...v), m.scale)}, max ${format(Math.max(...v), m.scale)}`;
+  });
+  return `${m.title}${unit}: ${parts.join("; ")}`;
+}
+
+

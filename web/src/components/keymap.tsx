@@ -1,0 +1,79 @@
+// The map of keys, and the keys that work on every page.
+import { dataRange, range, toggleLive, win } from "../state/live";
+import { useKeys } from "../state/keys";
+import { panned, type Page } from "../state/route";
+import { isZoomed, open, view, zoomBack, zoomTo } from "../state/view";
+import { Dialog } from "./popover";
+import { keyMapOpen, zoomIn, zoomOut } from "./topbar";
+
+const KEYS: [string, string][][] = [
+  [
+    ["/", "search"],
+    ["j k", "next, previous row"],
+    ["Enter", "open the row"],
+    ["[ ]", "earlier, later window; on an engine: previous, next engine"],
+    ["Esc", "close; else back from zoom"],
+    ["Space", "live on, off"],
+    ["?", "this map"],
+  ],
+  [
+    ["f", "fit all that is recorded; again: back"],
+    ["w s", "zoom in, out at the cursor"],
+    ["a d", "pan"],
+    ["g o", "Overview"],
+    ["g e", "Engines"],
+    ["g a", "Alerts"],
+    ["g x", "Explore"],
+  ],
+];
+
+const POINTER: [string, string][] = [
+  ["drag on a chart", "zoom in"],
+  ["double click", "back"],
+  ["click on a column", "sort; again the other way; again worst first"],
+];
+
+export function useGlobalKeys(): void {
+  const go = (page: Page) => () => {
+    if (view.value.page !== page) open(page);
+  };
+  useKeys({
+    "?": () => void (keyMapOpen.value = !keyMapOpen.value),
+    "g o": go("overview"),
+    "g e": go("engines"),
+    "g a": go("alerts"),
+    "g x": go("explore"),
+    Space: toggleLive,
+    w: zoomIn,
+    s: zoomOut,
+    a: () => zoomTo(panned(win.value, -0.25)),
+    d: () => zoomTo(panned(win.value, 0.25)),
+    "[": () => zoomTo(panned(win.value, -1)),
+    "]": () => zoomTo(panned(win.value, 1)),
+    f: () => {
+      if (range.value.kind === "data" && isZoomed.value) zoomBack();
+      else if (Number.isFinite(dataRange.value.from)) zoomTo({ kind: "data" });
+    },
+    Escape: () => zoomBack(),
+  });
+}
+
+export function KeyMap() {
+  if (!keyMapOpen.value) return null;
+  return (
+    <Dialog title="Keys" label="keys" class="keymap" onClose={() => (keyMapOpen.value = false)}>
+      <div class="keymap-cols">
+        {[...KEYS, POINTER].map((col, i) => (
+          <dl key={i}>
+            {col.map(([key, does]) => (
+              <div key={key}>
+                <dt>{i < 2 ? key.split(" ").map((k) => <kbd key={k}>{k}</kbd>) : key}</dt>
+                <dd>{does}</dd>
+              </div>
+            ))}
+          </dl>
+        ))}
+      </div>
+    </Dialog>
+  );
+}

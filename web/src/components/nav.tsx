@@ -1,0 +1,79 @@
+// Navigation, and at its foot what must never be out of sight: targets, drops, notices.
+import { signal } from "@preact/signals";
+import { grouped, plural } from "../format/number";
+import { alertList, engineList } from "../state/fleet";
+import { status } from "../state/live";
+import { page } from "../state/view";
+import type { Page } from "../state/route";
+import { Brand, NavIcon, StateIcon } from "./icons";
+import { Link } from "./link";
+
+export const recorderOpen = signal(false);
+
+const ITEMS: [Page, string][] = [["overview", "Overview"], ["engines", "Engines"], ["alerts", "Alerts"], ["explore", "Explore"]];
+
+export function Nav() {
+  return (
+    <nav class="nav" aria-label="pages">
+      <Link to="overview" class="brand" label="Rollscope, overview">
+        <Brand />
+        <span class="nav-name">Rollscope</span>
+      </Link>
+      {ITEMS.map(([p, name]) => (
+        <Link key={p} to={p} class={page.value === p ? "nav-item on" : "nav-item"} current={page.value === p} title={name}>
+          <NavIcon page={p} />
+          <span class="nav-name">{name}</span>
+          <NavCount page={p} />
+        </Link>
+      ))}
+      <Foot />
+    </nav>
+  );
+}
+
+function NavCount({ page: p }: { page: Page }) {
+  if (p === "engines" && engineList.value) return <span class="cnt">{engineList.value.length}</span>;
+  if (p === "alerts") {
+    const firing = (alertList.value ?? []).filter((a) => a.state === "firing");
+    const worst = firing.some((a) => a.level === "crit") ? "crit" : "warn";
+    if (firing.length) {
+      return (
+        <span class={`cnt cnt-${worst}`} title={`${firing.length} firing`}>
+          <StateIcon level={worst} />
+          {firing.length}
+        </span>
+      );
+    }
+  }
+  return null;
+}
+
+function Foot() {
+  const { value: s, error } = status.value;
+  if (!s) {
+    return <div class="nav-foot">{error ? <span class="foot-bad">{error.message}</span> : null}</div>;
+  }
+  const dropped = s.drops.reduce((n, d) => n + d.count, 0);
+  const down = s.targets - s.targets_up;
+  return (
+    <button type="button" class="nav-foot" onClick={() => (recorderOpen.value = true)} title="what is recorded, and what is not">
+      {s.mode === "archive" ? (
+        <span>archive</span>
+      ) : (
+        <span class={down > 0 ? "foot-warn" : ""}>
+          {down > 0 && <StateIcon level="unknown" />}
+          {grouped(s.targets_up, 0)} of {plural(s.targets, "target")}
+        </span>
+      )}
+      <span class={dropped > 0 ? "foot-warn" : ""}>{plural(dropped, "point")} dropped</span>
+      {s.notices.length > 0 && (
+        <span class="foot-warn">
+          <StateIcon level="warn" />
+          {plural(s.notices.length, "notice")}
+        </span>
+      )}
+      {s.read_only && s.mode !== "archive" && <span>reads only</span>}
+      <span class="foot-version">{s.version}</span>
+    </button>
+  );
+}

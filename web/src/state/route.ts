@@ -1,0 +1,218 @@
+// The whole view is in the URL: page, range, filters, sort, selected engine, query. This file is the one
+// place that reads and writes it, and it is pure; state/view.ts binds it to the address bar.
+import { DAY, HOUR, MINUTE, instantCode, parseDuration, parseInstant, durationCode } from "../format/time";
+
+export type Page = "overview" | "engines" | "alerts" | "explore";
+
+/** The window that is looked at. "data" is all that the store holds, what an archive opens on. */
+export type Range =
+  | { kind: "last"; ms: number }
+  | { kind: "fixed"; from: number; to: number }
+  | { kind: "data" };
+
+/** Everything that the page shows. Fields that are "" or at their default are left out of the URL. */
+export interface View {
+  page: Page;
+  /** null: not said, so the page chooses (an archive its own range, else the last hour) */
+  range: Range | null;
+  /** live updates, where the range is relative */
+  live: boolean;
+  /** seconds between updates */
+  every: number;
+  /** "" follows the saved choice */
+  theme: "" | "dark" | "light";
+  /** engines: the selected one */
+  engine: string;
+  /** engines: the board below the table, "" is the engine's own signals */
+  board: string;
+  /** tables: column key, "-" before it for descending; "" is worst first */
+  sort: string;
+  /** tables: text filter */
+  filter: string;
+  /** engines: filters by level and role */
+  level: string;
+  role: string;
+  /** engines: draw the role's median */
+  peers: boolean;
+  /** alerts: the selected alert or rule */
+  alert: string;
+  /** explore */
+  expr: string;
+  show: "chart" | "table";
+  instant: boolean;
+  /** explore: seconds between points, 0 lets the page choose */
+  step: number;
+}
+
+export const DEFAULT_RANGE: Range = { kind: "last", ms: HOUR };
+export const DEFAULT_EVERY = 5;
+
+const PATHS: Record<Page, string> = { overview: "/", engines: "/engines", alerts: "/alerts", explore: "/explore" };
+
+export function emptyView(page: Page = "overview"): View {
+  return {
+    page, range: null, live: true, every: DEFAULT_EVERY, theme: "", engine: "", board: "", sort: "", filter: "",
+    level: "", role: "", peers: true, alert: "", expr: "", show: "chart", instant: false, step: 0,
+  };
+}
+
+/** Reads a URL. Rubbish in a parameter is as if it were not there. */
+export function parseView(path: string, search: string): View {
+  const q = new URLSearchParams(search);
+  const page = (Object.keys(PATHS) as Page[]).find((p) => PATHS[p] === path.replace(/\/+$/, "")) ?? "overview";
+  const v = emptyView(page);
+  const get = (key: string) => q.get(key) ?? "";
+  v.range = parseRange(get("range"), get("from"), get("to"));
+  v.live = get("live") !== "0";
+  v.every = whole(get("every"), 1, 3600) ?? DEFAULT_EVERY;
+  const theme = get("theme");
+  v.theme = theme === "dark" || theme === "light" ? theme : "";
+  v.engine = get("engine");
+  v.board = get("board");
+  v.sort = get("sort");
+  v.filter = get("q");
+  v.level = get("level");
+  v.role = get("role");
+  v.peers = get("peers") !== "0";
+  v.alert = get("alert");
+  v.expr = get("expr");
+  v.show = get("show") === "table" ? "table" : "chart";
+  v.instant = get("at") === "instant";
+  v.step = Math.round((parseDuration(get("step")) ?? 0) / 1000);
+  // Links of Prometheus and Alertmanager: /graph?g0.expr=...&g0.tab=0&g0.range_input=1h&g0.end_input=...
+  if (path === "/graph") {
+    v.page = "explore";
+    v.expr ||= get("g0.expr");
+    if (get("g0.tab") === "1" || get("g0.tab") === "table") v.show = "table";
+    const ms = parseDuration(get("g0.range_input"));
+    const end = parseInstant(get("g0.end_input"), NaN);
+    if (ms !== null && end !== null && Number.isFinite(end)) v.range ??= { kind: "fixed", from: end - ms, to: end };
+    else if (ms !== null) v.range ??= { kind: "last", ms };
+  }
+  return v;
+}
+
+function whole(text: string, min: number, max: number): number | null {
+  const n = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
+  return n >= min && n <= max ? n : null;
+}
+
+function parseRange(range: string, from: string, to: string): Range | null {
+  if (range === "data") return { kind: "data" };
+  const ms = parseDuration(range);
+  if (ms !== null) return { kind: "last", ms: Math.min(Math.max(ms, 1000), 10 * 365 * DAY) };
+  const f = parseInstant(from, NaN);
+  const t = parseInstant(to, NaN);
+  if (f !== null && t !== null && t > f) return { kind: "fixed", from: f, to: t };
+  return null;
+}
+
+/** Writes the URL of a view: only what its page uses and what is not the default. */
+export function viewURL(v: View): string {
+  const q: [string, string][] = [];
+  const add = (key: string, value: string) => {
+    if (value !== "") q.push([key, value]);
+  };
+  if (v.range?.kind === "data") add("range", "data");
+  if (v.range?.kind === "last") add("range", durationCode(v.range.ms));
+  if (v.range?.kind === "fixed") {
+    add("from", instantCode(v.range.from));
+    add("to", instantCode(v.range.to));
+  }
+  if (!v.live) add("live", "0");
+  if (v.every !== DEFAULT_EVERY) add("every", String(v.every));
+  add("theme", v.theme);
+  switch (v.page) {
+    case "overview":
+      add("sort", v.sort);
+      break;
+    case "engines":
+      add("engine", v.engine);
+      add("board", v.board);
+      add("sort", v.sort);
+      add("q", v.filter);
+      add("level", v.level);
+      add("role", v.role);
+      if (!v.peers) add("peers", "0");
+      break;
+    case "alerts":
+      add("alert", v.alert);
+      add("q", v.filter);
+      add("sort", v.sort);
+      break;
+    case "explore":
+      add("expr", v.expr);
+      if (v.show === "table") add("show", "table");
+      if (v.instant) add("at", "instant");
+      if (v.step > 0) add("step", durationCode(v.step * 1000));
+      break;
+  }
+  const text = q.map(([k, value]) => `${k}=${escapeQuery(value)}`).join("&");
+  return PATHS[v.page] + (text ? `?${text}` : "");
+}
+
+/** Escapes what a query must not hold, and leaves what makes it readable (":", "/", ","). */
+function escapeQuery(value: string): string {
+  return encodeURIComponent(value).replace(/%3A/g, ":").replace(/%2F/g, "/").replace(/%2C/g, ",").replace(/%20/g, "+");
+}
+
+/** The view after going to another page: range, live and theme stay, what belongs to a page does not. */
+export function goTo(v: View, page: Page, patch: Partial<View> = {}): View {
+  return { ...emptyView(page), range: v.range, live: v.live, every: v.every, theme: v.theme, ...patch };
+}
+
+/** A window of time, in milliseconds, and the distance of its points. */
+export interface Window {
+  from: number;
+  to: number;
+  step: number;
+}
+
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 7 * 86400];
+
+/** The smallest round step (ms) with which ms are covered in at most points points. */
+export function stepFor(ms: number, points: number): number {
+  const s = STEPS.find((x) => ms / (x * 1000) <= points) ?? Math.ceil(ms / points / DAY / 1000) * DAY;
+  return s * 1000;
+}
+
+/**
+ * The window of a range at the time now. Relative windows end on a whole step, so that a live chart moves
+ * by whole points instead of shimmering. data is what the store holds (NaN while there is nothing).
+ */
+export function windowOf(range: Range, now: number, data: { from: number; to: number }, points = 240): Window {
+  let from: number;
+  let to: number;
+  if (range.kind === "fixed") {
+    ({ from, to } = range);
+  } else if (range.kind === "data" && Number.isFinite(data.from) && data.to >= data.from) {
+    ({ from, to } = data);
+    if (to - from < MINUTE) from = to - MINUTE;
+  } else {
+    const ms = range.kind === "last" ? range.ms : HOUR;
+    to = now;
+    from = now - ms;
+  }
+  const step = stepFor(to - from, points);
+  return { from: Math.floor(from / step) * step, to: Math.max(Math.floor(to / step), Math.floor(from / step) + 1) * step, step };
+}
+
+/** The range zoomed by factor around the instant at (the middle without one); never under 10 s. */
+export function zoomed(w: { from: number; to: number }, factor: number, at?: number): Range {
+  const span = w.to - w.from;
+  const next = Math.max(10_000, span * factor);
+  const pivot = at === undefined ? 0.5 : Math.min(1, Math.max(0, (at - w.from) / span));
+  const from = w.from + pivot * (span - next);
+  return fixed(from, from + next);
+}
+
+/** The range moved by a share of its length. */
+export function panned(w: { from: number; to: number }, share: number): Range {
+  const d = (w.to - w.from) * share;
+  return fixed(w.from + d, w.to + d);
+}
+
+export function fixed(from: number, to: number): Range {
+  const f = Math.round(from / 1000) * 1000;
+  return { kind: "fixed", from: f, to: Math.max(f + 1000, Math.round(to / 1000) * 1000) };
+}
