@@ -1,6 +1,7 @@
 package metricstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -21,8 +22,9 @@ type openDB struct {
 
 // close waits for the users, at most for wait, and closes.
 func (h *openDB) close(wait time.Duration) error {
-	drained := h.retire(wait)
-	if !drained {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	if !h.retire(ctx) {
 		// Leak rather than crash: somebody still reads.
 		return errors.New("metricstore: queries still run: the database was left open")
 	}
@@ -62,8 +64,8 @@ func (l *lease) done() {
 	}
 }
 
-// retire refuses new users and waits for the present ones; false when they are not gone after wait.
-func (l *lease) retire(wait time.Duration) bool {
+// retire refuses new users and waits for the present ones; false when they are not gone when ctx ends.
+func (l *lease) retire(ctx context.Context) bool {
 	l.mu.Lock()
 	if !l.retired {
 		l.retired = true
@@ -74,12 +76,10 @@ func (l *lease) retire(wait time.Duration) bool {
 	}
 	zero := l.zero
 	l.mu.Unlock()
-	t := time.NewTimer(wait)
-	defer t.Stop()
 	select {
 	case <-zero:
 		return true
-	case <-t.C:
+	case <-ctx.Done():
 		return false
 	}
 }

@@ -188,19 +188,7 @@ func (s *Store) open() error {
 	}
 	s.current.Store(db)
 
-	s.engine = promql.NewEngine(promql.EngineOpts{
-		Logger:               s.log,
-		Reg:                  o.Registerer,
-		MaxSamples:           orDefault(o.QueryMaxSamples, 50_000_000),
-		Timeout:              orDefault(o.QueryTimeout, 2*time.Minute),
-		LookbackDelta:        orDefault(o.LookbackDelta, 5*time.Minute),
-		ActiveQueryTracker:   newQueryLimit(orDefault(o.QueryConcurrency, 20)),
-		EnableAtModifier:     true,
-		EnableNegativeOffset: true,
-		// Without an explicit step a subquery takes one a minute, as Prometheus's default evaluation interval.
-		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
-		Parser:                   s.parser,
-	})
+	s.engine = newEngine(s.log, o.Registerer, s.parser, engineLimits{o.QueryTimeout, o.QueryConcurrency, o.QueryMaxSamples, o.LookbackDelta})
 	s.guard = newGuard(s)
 	s.remote = remote.NewStorage(s.log.With("component", "remote"), o.Registerer, s.startTime, o.Dir, time.Minute, &s.scraper, false)
 	db.db.SetWriteNotified(s.remote)
@@ -416,6 +404,31 @@ func (r *scraperRef) Get() (*scrape.Manager, error) {
 		return m, nil
 	}
 	return nil, errors.New("metricstore: no scrape manager yet")
+}
+
+// engineLimits bound what queries may take; zero values mean the defaults.
+type engineLimits struct {
+	timeout     time.Duration
+	concurrency int
+	samples     int
+	lookback    time.Duration
+}
+
+// newEngine makes the PromQL engine, as cmd/prometheus configures it.
+func newEngine(log *slog.Logger, reg prometheus.Registerer, p parser.Parser, l engineLimits) *promql.Engine {
+	return promql.NewEngine(promql.EngineOpts{
+		Logger:               log,
+		Reg:                  reg,
+		MaxSamples:           orDefault(l.samples, 50_000_000),
+		Timeout:              orDefault(l.timeout, 2*time.Minute),
+		LookbackDelta:        orDefault(l.lookback, 5*time.Minute),
+		ActiveQueryTracker:   newQueryLimit(orDefault(l.concurrency, 20)),
+		EnableAtModifier:     true,
+		EnableNegativeOffset: true,
+		// Without an explicit step a subquery takes one a minute, as Prometheus's default evaluation interval.
+		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+		Parser:                   p,
+	})
 }
 
 // queryLimit bounds the queries that run at once. It implements promql.QueryTracker without the file
