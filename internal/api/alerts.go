@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
+
+	"github.com/rollscope/rollscope/internal/metricstore"
 )
 
 // levelOf judges a severity label. An unknown word is a warning: somebody wrote a rule for it.
@@ -218,8 +220,9 @@ func laterAlert(x, y Alert) bool {
 	return x.State == "firing"
 }
 
-// queryRange evaluates an expression of our own.
+// queryRange evaluates an expression of our own: that a name in it is not stored is no news.
 func (a *API) queryRange(ctx context.Context, expr string, from, to time.Time, step time.Duration) (promql.Matrix, []Warning, error) {
+	ctx = metricstore.WithoutNameNotes(ctx)
 	q, err := a.Prometheus.Engine.NewRangeQuery(ctx, a.Prometheus.Queryable, promql.NewPrometheusQueryOpts(false, 0, nil), expr, from, to, step)
 	if err != nil {
 		return nil, nil, err

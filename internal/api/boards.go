@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 )
@@ -88,18 +89,37 @@ func containsAll(have, want []string) bool {
 // grafanaDashboard answers as Grafana does: {"meta": {...}, "dashboard": {...}}.
 func (a *API) grafanaDashboard(w http.ResponseWriter, r *http.Request) {
 	uid := r.PathValue("uid")
+	err := error(&Error{Code: "not_found", Message: "Dashboard not found", Where: uid, Hint: "GET /api/search lists them"})
 	if a.Boards != nil {
-		if raw, ok := a.Boards.Grafana(uid); ok {
-			answer := map[string]any{
-				"meta": map[string]any{"type": "db", "canSave": false, "canEdit": false, "canAdmin": false, "canDelete": false,
-					"slug": uid, "url": "/d/" + uid + "/" + uid, "version": 1, "folderTitle": "General", "provisioned": true},
-				"dashboard": raw,
+		raw, found, problem := a.Boards.Grafana(uid)
+		if problem != nil {
+			err = problem
+		} else if found {
+			answer := grafanaBoard{Dashboard: raw, Meta: grafanaMeta{Type: "db", Slug: uid, URL: "/d/" + uid + "/" + uid, Version: 1,
+				FolderTitle: "General", Provisioned: true}}
+			if err = a.writer.send(w, r, &answer); err == nil {
+				return
 			}
-			if err := a.writer.send(w, r, &answer); err != nil {
-				refuse(w, faceGrafana, failure(r, err))
-			}
-			return
 		}
 	}
-	refuse(w, faceGrafana, &Error{Code: "not_found", Message: "Dashboard not found", Where: uid, Hint: "GET /api/search lists them"})
+	refuse(w, faceGrafana, failure(r, err))
+}
+
+// grafanaBoard is Grafana's answer to GET /api/dashboards/uid/{uid}.
+type grafanaBoard struct {
+	Meta      grafanaMeta     `json:"meta"`
+	Dashboard json.RawMessage `json:"dashboard"`
+}
+
+type grafanaMeta struct {
+	Type        string `json:"type"`
+	CanSave     bool   `json:"canSave"`
+	CanEdit     bool   `json:"canEdit"`
+	CanAdmin    bool   `json:"canAdmin"`
+	CanDelete   bool   `json:"canDelete"`
+	Slug        string `json:"slug"`
+	URL         string `json:"url"`
+	Version     int    `json:"version"`
+	FolderTitle string `json:"folderTitle"`
+	Provisioned bool   `json:"provisioned"`
 }

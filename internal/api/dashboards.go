@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/rollscope/rollscope/internal/dashboard"
 	"github.com/rollscope/rollscope/internal/signal"
@@ -10,23 +9,18 @@ import (
 
 // Dashboards is the [BoardSource] of a list of boards. It is immutable.
 type Dashboards struct {
-	boards  []dashboard.Board
-	shown   []Board
-	grafana map[string]json.RawMessage
+	cat    *signal.Catalog
+	boards []dashboard.Board
+	shown  []Board
 }
 
-// NewDashboards prepares both faces of the boards of dashboard.Boards.
-func NewDashboards(cat *signal.Catalog, boards []dashboard.Board) (*Dashboards, error) {
-	d := &Dashboards{boards: boards, grafana: map[string]json.RawMessage{}}
+// NewDashboards shows the boards of dashboard.Boards over cat, which it keeps.
+func NewDashboards(cat *signal.Catalog, boards []dashboard.Board) *Dashboards {
+	d := &Dashboards{cat: cat, boards: boards}
 	for _, b := range boards {
 		d.shown = append(d.shown, shownBoard(b))
-		raw, err := dashboard.Grafana(cat, b, dashboard.GrafanaOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("board %s for Grafana: %w", b.ID, err)
-		}
-		d.grafana[dashboard.UID(b)] = raw
 	}
-	return d, nil
+	return d
 }
 
 // Boards returns what our own pages show.
@@ -41,10 +35,16 @@ func (d *Dashboards) Search(query string) []BoardHit {
 	return hits
 }
 
-// Grafana returns the Grafana JSON of a board.
-func (d *Dashboards) Grafana(uid string) (json.RawMessage, bool) {
-	raw, ok := d.grafana[uid]
-	return raw, ok
+// Grafana writes the Grafana JSON of a board. It is for our own data source, which answers to any
+// spelling of a name.
+func (d *Dashboards) Grafana(uid string) (json.RawMessage, bool, error) {
+	for _, b := range d.boards {
+		if dashboard.UID(b) == uid {
+			raw, err := dashboard.Grafana(d.cat, b, dashboard.GrafanaOptions{OneSpelling: true})
+			return raw, err == nil, err
+		}
+	}
+	return nil, false, nil
 }
 
 func shownBoard(b dashboard.Board) Board {

@@ -23,8 +23,8 @@ const sparkSteps = 40
 // fleetColumns is the fleet table without ?columns=.
 const fleetColumns = "ttft:p99,itl:p99,throughput,cache_hit_rate,queue_depth,running,kv_usage"
 
-// golden are the signals of the overview, in order.
-var golden = []string{"ttft", "itl", "throughput", "cache_hit_rate", "queue_depth"}
+// goldenSignals are the signals of the overview, in order.
+var goldenSignals = []string{"ttft", "itl", "throughput", "cache_hit_rate", "queue_depth"}
 
 // column is a column of the fleet table: a signal, of a percentile with its quantile.
 type column struct {
@@ -149,15 +149,15 @@ func (a *API) getOverview(r *http.Request) (any, error) {
 		return nil, p.err
 	}
 	var fleet fleetView
-	data := make([]*SignalData, len(golden))
-	warnings := make([][]Warning, len(golden))
+	data := make([]*SignalData, len(goldenSignals))
+	warnings := make([][]Warning, len(goldenSignals))
 	tasks, ctx := errgroup.WithContext(r.Context())
 	tasks.SetLimit(runtime.GOMAXPROCS(0) + 1)
 	tasks.Go(func() (err error) {
 		fleet, err = a.fleet(ctx, from, to, columns)
 		return err
 	})
-	for i, id := range golden {
+	for i, id := range goldenSignals {
 		if _, ok := a.Catalog.Signal(id); !ok {
 			continue
 		}

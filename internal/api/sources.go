@@ -60,8 +60,8 @@ type BoardSource interface {
 	Boards() []Board // shared: not to be changed
 	// Search finds boards whose title, tags or meaning hold every word of the query; "" finds all.
 	Search(query string) []BoardHit
-	// Grafana returns the Grafana JSON of the board with that uid.
-	Grafana(uid string) (json.RawMessage, bool)
+	// Grafana returns the Grafana JSON of the board with that uid, false without one.
+	Grafana(uid string) (json.RawMessage, bool, error)
 }
 
 // BoardHit is one board as Grafana's search lists it.
