@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/rollscope/rollscope/internal/scrape"
 	"github.com/rollscope/rollscope/internal/signal"
 )
 
@@ -115,3 +116,32 @@ func (s *NameSet) Values(name, label string) ([]string, bool) {
 
 // Where implements [Names].
 func (s *NameSet) Where() string { return s.where }
+
+// NamesOf is what one exposition exposes.
+func NamesOf(where string, e scrape.Exposition) *NameSet {
+	s := NewNameSet(where)
+	s.AddExposition(e)
+	return s
+}
+
+// AddExposition adds everything that an exposition exposes.
+func (s *NameSet) AddExposition(e scrape.Exposition) {
+	for _, f := range e.Families {
+		switch t := signal.Type(f.Type); t {
+		case signal.Counter, signal.Gauge, signal.Histogram, signal.Summary, signal.Info:
+			s.AddType(f.Name, t)
+		}
+	}
+	for _, sample := range e.Samples {
+		s.AddSeries(sample.Name(), sample.Labels)
+	}
+}
+
+// NamesIn is a store of which only the metric names are known.
+func NamesIn(where string, names []string) *NameSet {
+	s := NewNameSet(where)
+	for _, name := range names {
+		s.AddName(name)
+	}
+	return s
+}
