@@ -137,16 +137,13 @@ func checkSignal(s Signal) error {
 		if len(src.Num) == 0 {
 			return bad("source %d names no metric", i)
 		}
-		if src.Den != nil && s.Kind != Share {
-			return bad("source %d has a denominator, which only a share can have", i)
-		}
-		if src.IsRate && s.Kind != Rate {
-			return bad("source %d is a ready-made rate, which only a rate can have", i)
+		if len(src.Den) > 0 && s.Kind != Share && s.Kind != Worst {
+			return bad("source %d has a denominator, which only a share and a worst can have", i)
 		}
 		if s.Kind == Quantile && orOne(src.Scale) != scale {
 			return bad("source %d has scale %g and the first one %g: buckets of two units cannot be added", i, orOne(src.Scale), scale)
 		}
-		for _, t := range append(slices.Clone(src.Num), src.Den...) {
+		for _, t := range slices.Concat(src.Num, src.Den, src.ZeroIf) {
 			if t.Metric == "" {
 				return bad("source %d has a term without a metric", i)
 			}

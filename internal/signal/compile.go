@@ -165,11 +165,12 @@ func newBuilder(s Signal, q Query) (*builder, error) {
 type side int
 
 const (
-	valueOf  side = iota // Num, as a rate or a level
-	bucketOf             // Num's buckets
-	countOf              // Num's count
-	numOf                // a Share's numerator
-	denOf                // a Share's denominator
+	valueOf    side = iota // Num, as a rate or a level
+	bucketOf               // Num's buckets
+	countOf                // Num's count
+	numOf                  // a Share's numerator
+	denOf                  // a Share's denominator
+	presenceOf             // series that only need to be there
 )
 
 // vec is a PromQL vector that still has the dims that its final aggregation removes.
@@ -281,8 +282,12 @@ func (b *builder) sourceView(src Source, v view, what side) vec {
 	case what == denOf:
 		out = b.terms(src, src.Den, v, what)
 	case what == numOf && src.Lazy && len(src.Den) > 0:
-		num, den := b.terms(src, src.Num, v, what), b.terms(src, src.Den, v, denOf)
-		out = vec{expr: fmt.Sprintf("(%s or on (%s) %s * 0)", num.expr, b.identity(), operand(den.expr))}
+		out = b.orZero(b.terms(src, src.Num, v, what), b.terms(src, src.Den, v, denOf))
+	case len(src.ZeroIf) > 0:
+		out = b.orZero(b.terms(src, src.Num, v, what), b.terms(src, src.ZeroIf, v, presenceOf))
+	case what == valueOf && len(src.Den) > 0:
+		num, den := b.terms(src, src.Num, v, what), b.terms(src, src.Den, v, what)
+		out = vec{expr: fmt.Sprintf("%s / (%s > 0)", operand(num.expr), operand(den.expr)), exact: num.exact && den.exact}
 	default:
 		out = b.terms(src, src.Num, v, what)
 	}
@@ -290,6 +295,11 @@ func (b *builder) sourceView(src Source, v view, what side) vec {
 		out.expr = operand(out.expr) + " * " + number(scale)
 	}
 	return out
+}
+
+// orZero is v, and 0 for the engines that are in present and not in v.
+func (b *builder) orZero(v, present vec) vec {
+	return vec{expr: fmt.Sprintf("(%s or on (%s) %s * 0)", v.expr, b.identity(), operand(present.expr))}
 }
 
 // terms adds the terms of a Vec. The final aggregation adds; here they are only kept from colliding.
@@ -363,12 +373,9 @@ func (b *builder) leaf(src Source, t Term, v view, what side) vec {
 	return vec{expr: expr, exact: exact}
 }
 
-// modelLabel is the label that holds the model where the grouping needs it, "" elsewhere.
-func (b *builder) modelLabel(backend engine.Backend) string {
-	if b.q.By != ByEngine && b.q.By != ByModel {
-		return ""
-	}
-	switch backend {
+// modelLabelOf is the label in which a program writes the model's name, "" when it writes none.
+func modelLabelOf(b engine.Backend) string {
+	switch b {
 	case engine.SGLang, engine.VLLM:
 		return "model_name"
 	case engine.DynamoFrontend, engine.DynamoWorker, engine.Router:
@@ -376,6 +383,14 @@ func (b *builder) modelLabel(backend engine.Backend) string {
 	default:
 		return ""
 	}
+}
+
+// modelLabel is the label that holds the model where the grouping needs it, "" elsewhere.
+func (b *builder) modelLabel(backend engine.Backend) string {
+	if b.q.By != ByEngine && b.q.By != ByModel {
+		return ""
+	}
+	return modelLabelOf(backend)
 }
 
 // dpLabel is the label of the data-parallel rank.
@@ -395,18 +410,32 @@ func (b *builder) selection(src Source, t Term, v view, what side) string {
 	case countOf:
 		name += "_count"
 	}
-	m := b.matchersOf(t, v)
-	if isLevel := b.s.Kind == Level || b.s.Kind == Worst || src.IsRate || b.s.Kind == Share && len(src.Den) == 0; !isLevel {
-		return fmt.Sprintf("rate(%s[%s])", selector(name, m), b.window)
-	}
+	m := b.matchersOf(src.Backend, t, v)
 	f := selector(name, m)
+	if b.isRate(src, t, what) {
+		return fmt.Sprintf("rate(%s[%s])", f, b.window)
+	}
 	if t.OnlyIf != "" {
 		f = fmt.Sprintf("%s and %s > 0", f, selector(t.OnlyIf, m))
 	}
-	if t.MayBeNaN {
-		f = fmt.Sprintf("%s >= -Inf", operand(f))
+	if t.Then != "" && what != presenceOf {
+		f = operand(f) + " " + t.Then
 	}
 	return f
+}
+
+// isRate tells whether a term is read as events per second.
+func (b *builder) isRate(src Source, t Term, what side) bool {
+	switch {
+	case what == bucketOf || what == countOf:
+		return true
+	case what == presenceOf:
+		return false
+	case t.As != "":
+		return t.As == AsRate
+	default:
+		return b.s.Kind == Rate || b.s.Kind == Share && len(src.Den) > 0
+	}
 }
 
 // grouped aggregates a vector to the query's grouping.

@@ -7,12 +7,15 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/rollscope/rollscope/internal/engine"
 )
 
-// matchers are a query's additional matchers; those of the engine's identity are kept apart, because
-// they read another label in each view.
+// matchers are a query's additional matchers. Those of the engine's identity and of the model are kept
+// apart, because they read another label in each view and of each program.
 type matchers struct {
 	instance []*labels.Matcher
+	model    []*labels.Matcher
 	other    []string
 }
 
@@ -31,6 +34,8 @@ func parseMatch(text string) (matchers, error) {
 		case labels.MetricName:
 		case "instance":
 			out.instance = append(out.instance, m)
+		case "model_name":
+			out.model = append(out.model, m)
 		default:
 			out.other = append(out.other, m.String())
 		}
@@ -38,13 +43,17 @@ func parseMatch(text string) (matchers, error) {
 	return out, nil
 }
 
-// matchersOf are the matchers of a term in a view.
-func (b *builder) matchersOf(t Term, v view) []string {
+// matchersOf are the matchers of a term in a view. A program without a label for the model is not
+// filtered by it.
+func (b *builder) matchersOf(backend engine.Backend, t Term, v view) []string {
 	var out []string
 	if t.Match != "" {
 		out = append(out, t.Match)
 	}
 	out = append(out, b.match.other...)
+	if l := modelLabelOf(backend); l != "" {
+		out = append(out, renamed(b.match.model, l)...)
+	}
 	switch v {
 	case plainView:
 		out = append(out, renamed(b.match.instance, "instance")...)

@@ -35,6 +35,7 @@ func quantileName(q float64) string {
 // series selects a recorded series; a longer window than the recorded one averages over it.
 func (b *builder) series(scope, what string) string {
 	m := append([]string{}, b.match.other...)
+	m = append(m, renamed(b.match.model, "model_name")...)
 	m = append(m, renamed(b.match.instance, "instance")...)
 	sel := selector(recordedName(scope, b.s, what), m)
 	if b.q.Window > b.s.window() && b.s.Kind != Level && b.s.Kind != Worst {

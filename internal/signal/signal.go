@@ -54,7 +54,8 @@ type Source struct {
 	Caveat   string // shown beside the number when this source was used: "last batch only"; "" = none
 	// Of a Quantile: the histogram. Of a Rate: the counter. Of a Level or Worst: the gauge.
 	// Of a Share: Num over Den; without a Den, Num is a ready-made ratio and engines are averaged.
-	// A Vec with several terms is their sum, of a Share's ready-made ratio and of a Worst the worst.
+	// A Worst may be Num over Den, rank by rank; both then have the same rank rule and parts.
+	// A Vec with several terms is their sum, of a Worst their worst.
 	Num, Den Vec
 	// Scale multiplies the result into the signal's unit (0.001 for milliseconds into seconds); 0 means 1.
 	// The sources of one Quantile that are not Fallback have one Scale, since their buckets are added.
@@ -62,8 +63,9 @@ type Source struct {
 	// Lazy tells of a Share that the series of Num appear with the first event: where Den exists and
 	// Num does not, Num is 0.
 	Lazy bool
-	// IsRate tells of a Rate that the metric is a gauge which is a rate already (gen_throughput).
-	IsRate bool
+	// ZeroIf names, of a Rate whose counter appears with its first event, series that every engine has which
+	// could count: where they exist and Num does not, the rate is 0. Without it such an engine is unknown.
+	ZeroIf Vec
 }
 
 // Vec is a sum of series selections, written without view, rank or rate: Compile adds those.
@@ -82,9 +84,22 @@ type Term struct {
 	// OnlyIf names a gauge with the same labels; where it is 0 the term has no value. A feature that
 	// is off reports 0, which is not a measurement.
 	OnlyIf string
-	// MayBeNaN tells that the gauge is NaN at times; those samples are dropped.
-	MayBeNaN bool
+	// Then is PromQL put behind the selection: `>= -Inf` drops the NaN of a gauge that has them,
+	// `== bool 0` makes 1 of what is 0.
+	Then string
+	// As overrides how the series are read; "" follows the kind: rates of a Rate, of a Share with a Den and of
+	// a Quantile's buckets, levels of everything else.
+	As Reading
 }
+
+// Reading is how a term's series become numbers.
+type Reading string
+
+// Readings.
+const (
+	AsRate  Reading = "rate"  // per second, of a counter
+	AsLevel Reading = "level" // as they are: a gauge, also one that is a rate already (gen_throughput)
+)
 
 // Ranks is the rule for the rank labels of one metric.
 type Ranks string

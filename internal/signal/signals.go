@@ -1,52 +1,44 @@
 package signal
 
-import (
-	"time"
+import "github.com/rollscope/rollscope/internal/engine"
 
-	"github.com/rollscope/rollscope/internal/engine"
-)
-
-// builtinSignals lists every signal, the golden five first.
+// builtinSignals lists every signal, the golden five first, then by group.
 func builtinSignals() []Signal {
 	var all []Signal
-	for _, f := range []func() []Signal{goldenSignals} {
-		all = append(all, f()...)
+	for _, group := range []func() []Signal{
+		goldenSignals, requestSignals, pdSignals, cacheSignals, schedulerSignals, gatewaySignals, dynamoSignals, gpuSignals,
+	} {
+		all = append(all, group()...)
 	}
 	return all
 }
 
-// one is a Vec of one term.
-func one(metric string, ranks Ranks, match string, parts ...string) Vec {
-	return Vec{{Metric: metric, Match: match, Ranks: ranks, Parts: parts}}
+// The caveats that stand beside numbers of lesser sources.
+const (
+	caveatAtFinish  = "counted at finish, moves in steps"
+	caveatLastBatch = "last batch only"
+	caveatGauge     = "the engine's own gauge of its last decode report; stale for up to 30 s when it idles"
+	caveatTP        = "counted by every TP rank: with TP the number is too high by that factor"
+	caveatLastOne   = "of the last request only"
+)
+
+// leader is a term of a metric that TP and PP ranks repeat and DP ranks share out.
+func leader(metric, match string, parts ...string) Vec {
+	return Vec{{Metric: metric, Match: match, Ranks: RankLeader, Parts: parts}}
 }
 
-func goldenSignals() []Signal {
-	return []Signal{
-		{
-			ID: "ttft", Title: "Time to first token", Short: "TTFT", Group: "Golden", Unit: "seconds", Kind: Quantile,
-			Meaning: "Time from the arrival of a request at the API server to its first output chunk, once per request.",
-			Sources: []Source{
-				{Backend: engine.SGLang, Name: "engine", Num: one("sglang:time_to_first_token_seconds", RankNone, "")},
-				{Backend: engine.VLLM, Name: "engine", Num: one("vllm:time_to_first_token_seconds", RankNone, "")},
-				{Backend: engine.DynamoFrontend, Name: "frontend", Fallback: true, Num: one("dynamo_frontend_time_to_first_token_seconds", RankNone, "")},
-			},
-		},
-		{
-			ID: "throughput", Title: "Generation throughput", Short: "tok/s", Group: "Golden", Unit: "tokens/s", Kind: Rate, Higher: true, Window: time.Minute,
-			Meaning: "Output tokens generated per second.",
-			Sources: []Source{
-				{Backend: engine.SGLang, Name: "every decode step", Num: one("sglang:realtime_tokens_total", RankLeader, `mode="decode"`)},
-				{Backend: engine.SGLang, Name: "engine's gauge", IsRate: true, Num: one("sglang:gen_throughput", RankLeader, "")},
-				{Backend: engine.VLLM, Name: "every step", Num: one("vllm:generation_tokens_total", RankNone, "")},
-			},
-		},
-		{
-			ID: "queue_depth", Title: "Queue depth", Short: "Queue", Group: "Golden", Unit: "requests", Kind: Level,
-			Meaning: "Requests in the waiting queue.",
-			Sources: []Source{
-				{Backend: engine.SGLang, Name: "waiting queue", Num: one("sglang:num_queue_reqs", RankLeader, `priority=""`)},
-				{Backend: engine.VLLM, Name: "waiting queue", Num: one("vllm:num_requests_waiting", RankLeader, "")},
-			},
-		},
-	}
-}
+// whole is a term of a metric without rank labels.
+func whole(metric, match string) Vec { return Vec{{Metric: metric, Match: match}} }
+
+// total selects the series of a scheduler gauge that is the total over request priorities.
+const total = `priority=""`
+
+var (
+	generating = []engine.Role{engine.Unified, engine.Decode}
+	prefilling = []engine.Role{engine.Unified, engine.Prefill}
+	prefill    = []engine.Role{engine.Prefill}
+	decode     = []engine.Role{engine.Decode}
+	split      = []engine.Role{engine.Prefill, engine.Decode}
+	frontends  = []engine.Role{engine.Frontend}
+	routers    = []engine.Role{engine.RoleRouter}
+)
