@@ -116,7 +116,7 @@ func (a *API) sendTick(w http.ResponseWriter, r *http.Request, stream *http.Resp
 	if a.Rules != nil {
 		for _, alert := range a.Rules.Alerts() {
 			if alert.State == "firing" {
-				tick.Alerts[alert.Level]++
+				tick.Alerts[levelOf(alert.Severity)]++
 			}
 		}
 	}

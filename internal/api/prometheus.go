@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/prometheus/scrape"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/index"
 	"github.com/prometheus/prometheus/util/features"
 	"github.com/prometheus/prometheus/util/notifications"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
@@ -36,6 +37,7 @@ type Prometheus struct {
 	Exemplars  storage.ExemplarQueryable
 	Appendable storage.AppendableV2 // where the receivers write
 	DB         func() *tsdb.DB      // for /status/tsdb and the admin paths; a store may open it anew
+	Archive    ArchiveStats         // for /status/tsdb of an archive, when there is no DB
 	Scrape     interface {          // *scrape.Manager
 		v1.ScrapePoolsRetriever
 		v1.TargetRetriever
@@ -51,6 +53,12 @@ type Prometheus struct {
 	RemoteWriteReceiver bool // --web.enable-remote-write-receiver
 	OTLPReceiver        bool // --web.enable-otlp-receiver
 	AdminAPI            bool // --web.enable-admin-api
+}
+
+// ArchiveStats describes what an archive holds; *metricstore.Archive does.
+type ArchiveStats interface {
+	BlockMetas() []tsdb.BlockMeta
+	Head() *tsdb.Head // nil without a log
 }
 
 // prometheusV1 mounts Prometheus's API. This is the only place that knows the order of NewAPI's
@@ -94,7 +102,7 @@ func (a *API) prometheusV1() http.Handler {
 		p.Flags,
 		a.globalURL(),
 		a.whenReady,
-		adminStats{p.DB},
+		adminStats{p.DB, p.Archive},
 		a.Dir,
 		p.AdminAPI,
 		false, // enableSearch: experimental paths that the table does not have
@@ -210,7 +218,10 @@ func (a *API) runtimeInfo() (v1.RuntimeInfo, error) {
 }
 
 // adminStats shows a TSDB to Prometheus's API; without one (an archive), it says that there is none.
-type adminStats struct{ open func() *tsdb.DB }
+type adminStats struct {
+	open    func() *tsdb.DB
+	archive ArchiveStats
+}
 
 var errNoDB = fmt.Errorf("this process has no store of its own to change: %w", tsdb.ErrNotReady)
 
@@ -248,11 +259,16 @@ func (s adminStats) Snapshot(dir string, withHead bool) error {
 }
 
 func (s adminStats) Stats(label string, limit int) (*tsdb.Stats, error) {
-	db, err := s.db()
-	if err != nil {
-		return nil, err
+	if db, err := s.db(); err == nil {
+		return db.Head().Stats(label, limit), nil
 	}
-	return db.Head().Stats(label, limit), nil
+	if s.archive == nil {
+		return nil, errNoDB
+	}
+	if head := s.archive.Head(); head != nil {
+		return head.Stats(label, limit), nil
+	}
+	return &tsdb.Stats{IndexPostingStats: &index.PostingsStats{}}, nil // blocks only: nothing is in memory
 }
 
 // WALReplayStatus is that of a finished replay: requests are served after it.
@@ -261,11 +277,13 @@ func (s adminStats) WALReplayStatus() (tsdb.WALReplayStatus, error) {
 }
 
 func (s adminStats) BlockMetas() ([]tsdb.BlockMeta, error) {
-	db, err := s.db()
-	if err != nil {
-		return nil, err
+	if db, err := s.db(); err == nil {
+		return db.BlockMetas(), nil
 	}
-	return db.BlockMetas(), nil
+	if s.archive == nil {
+		return nil, errNoDB
+	}
+	return s.archive.BlockMetas(), nil
 }
 
 type noTargets struct{}

@@ -25,7 +25,7 @@ type ManagedRules struct {
 func (m ManagedRules) Alerts() []Alert {
 	var out []Alert
 	for _, g := range m.Manager.RuleGroups() {
-		for _, r := range g.AlertingRules() {
+		for _, r := range alertingRules(g) {
 			for _, active := range r.ActiveAlerts() {
 				a := Alert{
 					Name:        r.Name(),
@@ -51,6 +51,17 @@ func (m ManagedRules) Alerts() []Alert {
 	return out
 }
 
+// alertingRules keeps the order of the file; Group.AlertingRules sorts by state.
+func alertingRules(g *rules.Group) []*rules.AlertingRule {
+	var out []*rules.AlertingRule
+	for _, r := range g.Rules() {
+		if a, ok := r.(*rules.AlertingRule); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 func summary(annotations map[string]string, name string) string {
 	return cmp.Or(annotations["summary"], annotations["description"], annotations["message"], name)
 }
@@ -63,7 +74,7 @@ func (m ManagedRules) Rules() []AlertRule {
 		if m.Source != nil {
 			source = m.Source(source)
 		}
-		for _, r := range g.AlertingRules() {
+		for _, r := range alertingRules(g) {
 			rule := AlertRule{
 				Name:     r.Name(),
 				Group:    g.Name(),
