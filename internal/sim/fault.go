@@ -81,8 +81,8 @@ func faultKinds() []faultKind {
 				}
 			}),
 			set: engines(func(sv *server) { sv.noCache = true })},
-		{FaultInfo: FaultInfo{"transfer_slow", "KV transfers take twelve times as long and some fail (PD disaggregation)", everyEngine},
-			set: engines(func(sv *server) { sv.slowLink = 12 })},
+		{FaultInfo: FaultInfo{"transfer_slow", "KV transfers take eight times as long and some fail (PD disaggregation)", everyEngine},
+			set: engines(func(sv *server) { sv.slowLink = 8 })},
 		{FaultInfo: FaultInfo{"spec_drop", "the draft model no longer fits: the accept length falls", everyEngine},
 			set: engines(func(sv *server) { sv.badDraft = true })},
 		{FaultInfo: FaultInfo{"expert_skew", "a few experts get most tokens: MoE balance falls, passes get slower", everyEngine},

@@ -1,6 +1,6 @@
 package sim
 
-import "math"
+import "math/big"
 
 // Bucket bounds of the programs' histograms, without +Inf.
 
@@ -29,12 +29,16 @@ func queueBounds(r release) []float64 {
 	return append(b, 1200, 1400, 1600, 1800, 2000, 2500, 3000)
 }
 
-// exponential multiplies as prometheus_client's users do, one factor after the other: the text of
-// the bounds then carries the float noise of the real ones.
+// exponential gives start times the powers of width, each power rounded once as C's pow does: the
+// text of the bounds then carries the float noise of the real ones. math.Pow is off by a digit.
 func exponential(start, width float64, n int) []float64 {
 	b := make([]float64, n)
+	power := new(big.Float).SetPrec(512).SetInt64(1)
+	w := new(big.Float).SetPrec(512).SetFloat64(width)
 	for i := range b {
-		b[i] = start * math.Pow(width, float64(i))
+		v, _ := power.Float64()
+		b[i] = start * v
+		power.Mul(power, w)
 	}
 	return b
 }

@@ -24,9 +24,16 @@ func (s *scheduler) handOver() {
 		s.grant()
 		return
 	}
-	for len(s.sending) > 0 && s.sending[0].ends <= s.now {
+	for len(s.sending) > 0 {
 		r := s.sending[0]
+		if r.ends == 0 {
+			s.startTransfer(r)
+		}
+		if r.ends > s.now {
+			return
+		}
 		s.sending = s.sending[1:]
+		s.linkFree = r.ends
 		if r.at != inflight {
 			continue
 		}
@@ -58,13 +65,15 @@ func (s *scheduler) send(r *request) {
 	r.first = s.now
 	r.peer.first = s.now
 	s.prefillOut++
-	hw := &s.server.spec.Hardware
-	begin := max(s.now, s.linkFree)
-	r.moving = float64(r.prompt) * hw.KVBytes / (hw.LinkGBs * gib) * s.server.slowLink
-	r.moving *= 1 + 0.1*math.Abs(s.rng.NormFloat64())
-	s.linkFree = begin + r.moving
-	r.ends = begin + transferStart + r.moving
 	s.sending = append(s.sending, r)
+}
+
+// startTransfer puts r's KV on the link, which carries one prompt after the other.
+func (s *scheduler) startTransfer(r *request) {
+	hw := &s.server.spec.Hardware
+	moving := float64(r.prompt) * hw.KVBytes / (hw.LinkGBs * gib) * s.server.slowLink
+	moving *= 1 + 0.1*math.Abs(s.rng.NormFloat64())
+	r.ends = max(r.sent, s.linkFree) + transferStart + moving
 }
 
 // grant allocates KV slots to the requests that wait for them, first come first served.

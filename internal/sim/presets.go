@@ -22,8 +22,8 @@ func chat(name string, rate float64, to ...string) Load {
 // down for a while, another loses part of its KV pool; both again every fifteen minutes.
 func Demo() Config {
 	small := Hardware{KVTokens: 90000, Prefill: 16000, Step: 0.013}
-	rollouts := Hardware{KVTokens: 110000, MaxRunning: 128, Prefill: 20000, Step: 0.0125}
-	pd := Hardware{KVTokens: 180000, KVBytes: 262144, LinkGBs: 9}
+	rollouts := Hardware{KVTokens: 68000, MaxRunning: 128, Prefill: 20000, Step: 0.0125}
+	pd := Hardware{KVTokens: 360000, KVBytes: 262144, LinkGBs: 10}
 	cfg := Config{
 		Seed: 7,
 		Members: []Member{
@@ -43,14 +43,14 @@ func Demo() Config {
 				Prompt: Lengths{Median: 480, Sigma: 0.5, Max: 4000}, Output: Lengths{Median: 1100, Sigma: 0.9, Max: 8192},
 				Enough: 0.95, Train: 25 * time.Second, Sync: 6 * time.Second, FirstWave: 2 * time.Second,
 			},
-			chat("chat", 2.2, "chat-0"),
+			chat("chat", 1.7, "chat-0"),
 			{
-				Name: "long", Kind: Chat, To: []string{"router-0"}, Rate: 1.6, Daily: 0.3,
+				Name: "long", Kind: Chat, To: []string{"router-0"}, Rate: 1.3, Daily: 0.3,
 				Prompt: Lengths{Median: 3200, Sigma: 0.9, Max: 60000}, Output: Lengths{Median: 380, Sigma: 0.8, Max: 4096},
-				SystemPrompts: 3, SystemTokens: 1800, TurnShare: 0.4, LeaveShare: 0.01, Patience: 120 * time.Second,
+				SystemPrompts: 3, SystemTokens: 1800, TurnShare: 0.3, LeaveShare: 0.01, Patience: 120 * time.Second,
 			},
-			chat("vllm", 2.5, "vllm-0"),
-			chat("dynamo", 2.0, "dynamo-frontend-0"),
+			chat("vllm", 2.0, "vllm-0"),
+			chat("dynamo", 1.4, "dynamo-frontend-0"),
 		},
 	}
 	cfg.Loads[1].GrammarShare = 0.1
@@ -73,9 +73,9 @@ func Uniform(n int) Config {
 	for i := range n {
 		name := fmt.Sprintf("engine-%d", i)
 		names = append(names, name)
-		cfg.Members = append(cfg.Members, Member{Name: name, Kind: SGLang})
+		cfg.Members = append(cfg.Members, Member{Name: name, Kind: SGLang, Hardware: Hardware{KVTokens: 100000}})
 	}
-	cfg.Loads = []Load{chat("chat", 1.2*float64(n), names...)}
+	cfg.Loads = []Load{chat("chat", 1.0*float64(n), names...)}
 	return cfg
 }
 

@@ -52,8 +52,7 @@ type request struct {
 
 	granted  float64 // decode engine: KV slots allocated
 	sent     float64 // prefill engine: forward done, transfer queued
-	ends     float64 // prefill engine: transfer ends
-	moving   float64 // prefill engine: seconds on the link
+	ends     float64 // prefill engine: transfer ends; 0 until it is on the link
 	kvHere   bool    // decode engine: KV has arrived once
 	deserted bool    // the peer is lost; fails at the next hand-over
 	swept    bool    // aborted together with others by one call

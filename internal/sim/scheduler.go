@@ -130,11 +130,13 @@ type scheduler struct {
 	throughput  float64 // tokens/s, as last reported
 	lastHitRate float64 // of the last prefill pass
 	retractedIn int     // retractions since the last report
+	stale       bool    // the gauges show work that may be over
 
 	decoded       float64 // tokens of decode steps, ever
 	decodedBefore float64 // of these, by earlier processes
 	prefillOut    float64 // tokens that prefill passes emitted, ever
 	finishedOut   float64 // output tokens of requests that ended here, ever
+	cutShort      float64 // fractions of tokens dropped when requests left the batch early (speculative decoding)
 	busy          float64 // seconds of forward passes, ever
 }
 
@@ -159,7 +161,7 @@ func (s *scheduler) restart(now float64) {
 	if m.Speculative {
 		s.accept = 2.9
 	}
-	s.linkFree = now
+	s.linkFree = 0
 	s.sinceReport, s.reportAt, s.decodeAt, s.throughput = 0, now, now, 0
 	s.lastHitRate, s.retractedIn, s.reported = 0, 0, s.decoded
 }
@@ -215,23 +217,27 @@ func (s *scheduler) rest(hi float64) {
 	if s.reportAt+idleReport < next {
 		next = s.reportAt + idleReport
 	}
-	if s.throughput > 0 && s.now > s.decodeAt+1 {
-		s.throughput = 0
-		s.reported, s.decodeAt = s.decoded, s.now
-		s.tell(reportIdle)
+	if s.stale && s.server.promptIdle {
+		s.idle()
 	}
 	s.now = max(next, s.now)
 	if s.now >= s.reportAt+idleReport {
-		s.throughput = 0
-		s.reported, s.decodeAt = s.decoded, s.now
-		s.tell(reportIdle)
+		s.idle()
 	}
+}
+
+// idle is the report of a scheduler without work.
+func (s *scheduler) idle() {
+	s.throughput = 0
+	s.reported, s.decodeAt = s.decoded, s.now
+	s.tell(reportIdle)
 }
 
 // tell writes the gauges.
 func (s *scheduler) tell(kind reportKind) {
 	s.server.obs.report(s, kind)
 	s.reportAt, s.sinceReport, s.retractedIn = s.now, 0, 0
+	s.stale = kind == reportPrefill || kind == reportDecode
 }
 
 // receive takes the mail that has come by now.
@@ -313,6 +319,13 @@ func (s *scheduler) compileTime() float64 {
 func (s *scheduler) enter(r *request, at float64) {
 	switch {
 	case s.server.prefillOnly() && r.peer != nil:
+		if r.deserted {
+			r.at = bootstrap
+			s.server.obs.broken(s, r)
+			s.bootstrapping++
+			s.lose(r, failed)
+			return
+		}
 		if r.granted > 0 {
 			s.server.obs.granted(s, r)
 			s.wait(r, at)
@@ -583,6 +596,7 @@ func (s *scheduler) leave(r *request) {
 	grown := g - r.gen0
 	r.private += grown
 	r.done = math.Floor(g + 1e-6)
+	s.cutShort += g - r.done
 	r.at = gone
 	if len(s.batch) == 0 {
 		s.rate, s.seqLens, s.promised = 0, 0, 0
@@ -633,7 +647,7 @@ func (s *scheduler) decode(hi float64) {
 	s.decoded += grown
 	s.now += dt * float64(n)
 	s.busy += dt * float64(n)
-	s.ratio = max(ratioFloor, s.ratio-(ratioStart-ratioFloor)/ratioSteps*float64(n))
+	s.ratio = max(s.floor(), s.ratio-(ratioStart-ratioFloor)/ratioSteps*float64(n))
 	d := decodeRun{steps: n, gap: dt / (s.rate / float64(len(s.batch))), stall: s.stall, tokens: grown, batch: len(s.batch)}
 	s.stall = 0
 	s.server.obs.decoded(s, d)
@@ -704,9 +718,17 @@ func (s *scheduler) retract() bool {
 	}
 	s.ratio = min(1, max(s.ratio, (out+20*float64(len(s.batch)))/limit))
 	if s.server.squeezed {
-		s.ratio = ratioFloor / 4
+		s.ratio = s.floor()
 	}
 	return true
+}
+
+// floor is the lowest new_token_ratio: far too low while kv_pressure is on.
+func (s *scheduler) floor() float64 {
+	if s.server.squeezed {
+		return ratioFloor / 10
+	}
+	return ratioFloor
 }
 
 // finish ends a request that has generated its tokens.
@@ -729,16 +751,14 @@ func (s *scheduler) lose(r *request, o outcome) {
 	case transfer:
 		s.transferring--
 		s.arriveFrom(r)
-		s.release(r, false)
 	case running:
 		s.leave(r)
-		s.release(r, false)
-	case prefilling, inflight:
+	case prefilling:
 		if s.chunk == r {
 			s.chunk = nil
 		}
-		s.release(r, false)
 	}
+	s.release(r, false)
 	s.finishedOut += r.done
 	r.at = gone
 	s.server.obs.dropped(s, r, o)

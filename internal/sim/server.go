@@ -22,13 +22,14 @@ type server struct {
 	pauseUntil float64 // a weight update is under way
 	pausedFor  float64
 
-	slow     float64 // factor on forward passes
-	slowLink float64 // factor on KV transfers
-	noCache  bool    // the cache is being flushed all the time
-	squeezed bool    // part of the pool is lost and admission is too optimistic
-	badDraft bool
-	skewed   bool    // experts out of balance
-	leaving  float64 // requests whose clients leave, per second
+	slow       float64 // factor on forward passes
+	slowLink   float64 // factor on KV transfers
+	noCache    bool    // the cache is being flushed all the time
+	squeezed   bool    // part of the pool is lost and admission is too optimistic
+	badDraft   bool
+	skewed     bool    // experts out of balance
+	promptIdle bool    // reports at once when it has become idle (0.5.16 on)
+	leaving    float64 // requests whose clients leave, per second
 }
 
 func (sv *server) prefillOnly() bool { return sv.spec.Role == engine.Prefill }
@@ -88,7 +89,7 @@ func (s *scheduler) squeeze(on bool) {
 		p.held = 0
 		return
 	}
-	s.ratio = ratioFloor / 4
+	s.ratio = s.floor()
 	if want := min(int(squeezeShare*float64(p.capacity))-p.held, p.room()); want > 0 {
 		p.reserve(want)
 		p.held += want
@@ -97,7 +98,7 @@ func (s *scheduler) squeeze(on bool) {
 }
 
 // squeezeShare is the share of the KV pool that kv_pressure takes.
-const squeezeShare = 0.6
+const squeezeShare = 0.66
 
 // abortOne aborts a request at random.
 func (s *scheduler) abortOne() {
@@ -162,6 +163,7 @@ func (sv *server) kill(now float64) {
 
 // sweep aborts, by one call, everything of load l.
 func (sv *server) sweep(l *load) {
+	called := false
 	for _, s := range sv.scheds {
 		var victims []*request
 		s.each(func(r *request) {
@@ -172,7 +174,10 @@ func (sv *server) sweep(l *load) {
 		if len(victims) == 0 {
 			continue
 		}
-		sv.obs.swept(s)
+		if !called {
+			sv.obs.swept(s)
+			called = true
+		}
 		for _, r := range victims {
 			r.swept = true
 			s.abort(r)

@@ -38,6 +38,7 @@ func newSGLang(sv *server) ([]*registry, error) {
 		return nil, fmt.Errorf("sim: member %q: SGLang %s is not modelled: 0.5.4 to 0.5.18", sv.name, version)
 	}
 	g := &sglang{sv: sv, rel: rel, reg: newRegistry(pythonMulti), pausedMsg: rel.has("2026-06-02", "")}
+	sv.promptIdle = rel.has("2026-07-16", "")
 	b := sglangFamilies{reg: g.reg, rel: rel}
 	t := labels{{"model_name", sv.spec.Model}}
 	if rel.has("2026-04-30", "") {

@@ -58,6 +58,7 @@ func newVLLM(sv *server) []*registry {
 	}
 	v.http.requests = v.counter("http_requests_total", "Total number of requests by method, status and handler.", labels{{"handler", "/v1/chat/completions"}, {"method", "POST"}, {"status", "2xx"}})
 	v.http.ok = v.counter("http_requests_total", "Total number of requests by method, status and handler.", labels{{"handler", "/metrics"}, {"method", "GET"}, {"status", "2xx"}})
+	sv.promptIdle = true
 	sv.obs = v
 	v.started(sv)
 	return []*registry{v.reg}
