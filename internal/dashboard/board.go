@@ -53,6 +53,7 @@ type Panel struct {
 	Targets   []Target
 	Stacked   bool     // the lines are parts of one whole
 	Min, Max  *float64 // axis bounds in Unit; nil = from the data
+	NoMax     bool     // a ratio that may pass 1, so that its axis has no end at 1
 	// Thresholds mark what is worth a look, in Unit, in rising order.
 	Thresholds []Threshold
 	// Claims names the backends on whose expositions the panel shows something. A test holds the panel

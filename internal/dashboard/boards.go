@@ -109,11 +109,8 @@ func (p *Panel) complete(cat *signal.Catalog) {
 	if p.Signal != "" && p.By == "" {
 		p.By = signal.ByFleet
 	}
-	if p.Unit == "ratio" && p.Min == nil {
-		p.Min = bound(0)
-		if p.Max == nil {
-			p.Max = bound(1)
-		}
+	if p.Unit == "ratio" && !p.NoMax && p.Max == nil {
+		p.Max = bound(1)
 	}
 	if p.Min == nil && p.View != Stat && p.View != Table {
 		p.Min = bound(0)
@@ -293,6 +290,9 @@ func means(text string) func(*Panel)   { return func(p *Panel) { p.Meaning = tex
 func shown(v View) func(*Panel)        { return func(p *Panel) { p.View = v } }
 func named(id string) func(*Panel)     { return func(p *Panel) { p.ID = id } }
 func stacked(p *Panel)                 { p.Stacked = true }
+
+// unbounded lets the axis of a ratio go above 1: seconds a second over several engines.
+func unbounded(p *Panel) { p.NoMax = true }
 
 func backend(b engine.Backend) func(*Panel) { return func(p *Panel) { p.Backend = b } }
 func claiming(b ...engine.Backend) func(*Panel) {

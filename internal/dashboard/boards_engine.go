@@ -16,6 +16,7 @@ func goldenBoard() Board {
 				roles("queue_depth", claiming(engine.SGLang)), roles("kv_usage", claiming(engine.SGLang))),
 			row("Behind them", sig("e2e"), sig("queue_time"), sig("request_rate"), sig("running"),
 				each("kv_usage", above(Warn, 0.9), above(Crit, 0.97)), sig("retractions"), sig("aborts"),
+				sig("outcomes", below(Warn, 0.999), below(Crit, 0.99)),
 				prom("Tokens in and out", "tokens/s", targets(Target{Signal: "prompt_tokens"}, Target{Signal: "generation_tokens"}),
 					means("Counted when a request finishes: long generations come as steps. The throughput panel moves with each decode step."))),
 		},
@@ -65,7 +66,7 @@ func dynamoSGLangBoard() Board {
 				sig("cache_hit_rate", titled("Cache Hit Rate"), only, both),
 				prom("Active PIN Count", "tokens", targets(
 					lazy(expr("pins (engines patched for Dynamo)", "sum(sglang:hicache_active_pin_count)")),
-					expr("tokens locked by running requests", levels("sglang:kv_used_tokens"))), claiming(engine.SGLang),
+					Target{Signal: "kv_used_tokens", Legend: "tokens locked by running requests"}), only, claiming(engine.SGLang),
 					means("No released SGLang counts pins; a patched one emits hicache_active_pin_count. What every version since April 2026 tells is how many KV tokens running requests lock, which no eviction can free.")),
 				sig("retractions", titled("Retractions"), only)),
 			row("Memory pressure",
@@ -73,10 +74,8 @@ func dynamoSGLangBoard() Board {
 				each("hicache_usage", titled("Host (CPU) KV Cache Usage"), only, above(Warn, 0.95)),
 				prom("Eviction & Load-back Rate", "tokens/s", targets(Target{Signal: "evictions", Legend: "evicted"}, Target{Signal: "load_back", Legend: "loaded back"}), only)),
 			row("HiCache latency",
-				prom("Eviction P99 Latency", "seconds", targets(expr("p99", percentile(0.99, "sglang:eviction_duration_seconds"))), claiming(engine.SGLang),
-					means("Time to free device slots; under write_back it includes the backup to host memory.")),
-				prom("Load-back P99 Latency", "seconds", targets(expr("p99", percentile(0.99, "sglang:load_back_duration_seconds"))), claiming(engine.SGLang),
-					means("Time to bring KV from host memory back to the GPU: PCIe or NVLink is the limit."))),
+				sig("eviction_time", titled("Eviction P99 Latency"), quantiles(0.99)),
+				sig("load_back_time", titled("Load-back P99 Latency"), quantiles(0.99))),
 		},
 	}
 }
@@ -92,9 +91,8 @@ func vllmBoard() Board {
 			row("Latency",
 				sig("ttft", only), sig("itl", titled("Time per output token"), only), sig("e2e", only),
 				prom("Phases p99", "seconds", targets(
-					expr("queue", percentile(0.99, "vllm:request_queue_time_seconds")),
-					expr("prefill", percentile(0.99, "vllm:request_prefill_time_seconds")),
-					expr("decode", percentile(0.99, "vllm:request_decode_time_seconds"))), v,
+					Target{Signal: "queue_time", Quantile: 0.99, Legend: "queue"}, Target{Signal: "prefill_time", Quantile: 0.99, Legend: "prefill"},
+					Target{Signal: "decode_time", Quantile: 0.99, Legend: "decode"}), only,
 					means("Where the time of a request goes. Percentiles of phases do not add up to the percentile of the whole."))),
 			row("Load",
 				sig("throughput", only),
@@ -106,10 +104,7 @@ func vllmBoard() Board {
 				sig("cache_hit_rate", titled("Prefix cache hit rate"), only),
 				prom("Finish reasons", "requests/s", targets(expr("{{finished_reason}}", speed("vllm:request_success_total", "finished_reason"))), v, stacked,
 					means("How requests ended: stop, length, abort.")),
-				prom("Prompt length", "tokens", targets(
-					expr("p50", percentile(0.5, "vllm:request_prompt_tokens")), expr("p99", percentile(0.99, "vllm:request_prompt_tokens"))), v),
-				prom("Generation length", "tokens", targets(
-					expr("p50", percentile(0.5, "vllm:request_generation_tokens")), expr("p99", percentile(0.99, "vllm:request_generation_tokens"))), v),
+				sig("prompt_length", only), sig("generation_length", only),
 				prom("Tokens per engine step", "tokens", targets(expr("mean", mean("vllm:iteration_tokens_total"))), v,
 					means("How full the batches are."))),
 		},

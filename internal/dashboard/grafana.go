@@ -228,20 +228,21 @@ func steps(ts []Threshold) []grafana.Threshold {
 	return out
 }
 
-// grafanaUnits translates the catalog's units. What is missing is written behind the number as it is.
+// grafanaUnits translates the catalog's units. What is missing is written behind the
+// number as it is.
 var grafanaUnits = map[string]string{
 	"seconds": "s", "milliseconds": "ms", "microseconds": "µs", "nanoseconds": "ns",
 	"ratio": "percentunit", "percent": "percent",
-	"requests/s": "reqps", "1/s": "cps", "events/s": "cps",
+	"tokens/s": "si:tok/s", "requests/s": "reqps", "1/s": "cps", "events/s": "cps",
 	"bytes": "bytes", "bytes/s": "binBps", "KiB": "kbytes", "MiB": "mbytes", "GiB": "gbytes", "MB": "decmbytes", "GB": "decgbytes",
-	"GiB/s": "GiBs", "GB/s": "GBs", "MiB/s": "MiBs",
-	"watts": "watt", "celsius": "celsius", "megahertz": "rotmhz", "joules": "joule",
-	"1": "short", "requests": "short", "tokens": "short", "blocks": "short", "pages": "short", "": "short",
+	"GiB/s": "GiBs", "GB/s": "GBs",
+	"watts": "watt", "celsius": "celsius", "MHz": "rotmhz", "joules": "joule",
+	"MiB/s": "MiBs", "1": "short", "requests": "short", "tokens": "short", "blocks": "short", "pages": "short", "": "short",
 }
 
 func grafanaUnit(unit string) string {
 	if u, ok := grafanaUnits[unit]; ok {
 		return u
 	}
-	return "suffix: " + unit
+	return "suffix:" + unit
 }

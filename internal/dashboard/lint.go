@@ -223,6 +223,7 @@ type source struct {
 type item struct {
 	file, where string
 	exprs       int
+	names       []string // canonical metric names in its expressions
 	blind       bool
 	findings    []Finding
 }
@@ -244,11 +245,14 @@ func (r *Report) add(it item) {
 	bad := false
 	seen := map[string]bool{}
 	for _, f := range it.findings {
-		key := fmt.Sprint(f.Code, f.Where, f.Line, f.Column, f.At, f.Message)
+		key := fmt.Sprint(f.Code, f.Where, f.Message) // a name that stands in a query ten times is said once
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
+		if f.Code == "renamed" && slices.Contains(it.names, f.Use) {
+			f.Severity = Info // the newer name stands beside it
+		}
 		bad = bad || f.Severity == Error
 		r.Findings = append(r.Findings, f)
 	}

@@ -30,7 +30,7 @@ func (l *Linter) Board(file string, data []byte) Report {
 	}
 	b := boardLint{l: l, file: file, data: data, vars: map[string]variable{}, report: &r}
 	b.variables(root)
-	b.panels(root, context{})
+	b.panels(root, panelScope{})
 	b.variableQueries(root)
 	b.annotations(root)
 	return r.done()
@@ -44,8 +44,8 @@ type boardLint struct {
 	report *Report
 }
 
-// context is what a panel hands down to its queries.
-type context struct {
+// panelScope is what a panel hands down to its queries.
+type panelScope struct {
 	title, unit, kind string // kind of the datasource
 	item              *item
 }
@@ -106,7 +106,7 @@ func (b *boardLint) variable(n *node, kind string) {
 }
 
 // panels walks everything that can hold a query. A new item starts at each object that has queries of its own.
-func (b *boardLint) panels(n *node, c context) {
+func (b *boardLint) panels(n *node, c panelScope) {
 	if n == nil {
 		return
 	}
@@ -156,7 +156,7 @@ func (b *boardLint) panels(n *node, c context) {
 }
 
 // query judges the expression of one target.
-func (b *boardLint) query(n *node, c context) {
+func (b *boardLint) query(n *node, c panelScope) {
 	expr := n.at("expr")
 	if expr == nil || expr.kind != 's' {
 		return
@@ -187,7 +187,7 @@ func (b *boardLint) source(expr *node, unit string) source {
 var builtInSources = []string{"-- Grafana --", "-- Mixed --", "-- Dashboard --", "grafana", "__expr__", ""}
 
 // datasource finds a datasource that only the author's Grafana has.
-func (b *boardLint) datasource(n *node, c context) {
+func (b *boardLint) datasource(n *node, c panelScope) {
 	ds := n.at("datasource")
 	if ds == nil {
 		return
@@ -261,7 +261,7 @@ func (b *boardLint) variableQueries(root *node) {
 func (b *boardLint) annotations(root *node) {
 	for _, n := range root.at("annotations", "list").list() {
 		it := &item{file: b.file, where: fmt.Sprintf("annotation %q", n.at("name").str())}
-		c := context{item: it, kind: n.at("datasource", "type").str()}
+		c := panelScope{item: it, kind: n.at("datasource", "type").str()}
 		if n.at("expr") == nil {
 			continue
 		}

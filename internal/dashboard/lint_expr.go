@@ -117,7 +117,7 @@ func (w walk) visit(n parser.Node, above []parser.Node) {
 	case *parser.VectorSelector:
 		w.selector(n, above)
 	case *parser.AggregateExpr:
-		w.aggregate(n)
+		w.aggregate(n, above)
 	case *parser.Call:
 		w.call(n)
 	case *parser.BinaryExpr:
@@ -149,10 +149,11 @@ func (w walk) selector(s *parser.VectorSelector, above []parser.Node) {
 	if name == "" {
 		return
 	}
-	w.matchers(s, name)
+	w.it.names = append(w.it.names, signal.Canonical(name))
+	w.matchers(s, name, above)
 	m, known := w.l.cat.Metric(name)
 	if known {
-		w.catalog(s, name, m)
+		w.catalog(s, name, m, above)
 	}
 	typ := w.l.typeOf(name)
 	if (typ == signal.Counter || typ == signal.Histogram && name != family(name)) && !under(above, counting...) && !countsOnly(append(above, s)) {
@@ -205,7 +206,12 @@ func dividedBy(above []parser.Node) bool {
 }
 
 // catalog says what the catalog knows about a metric that misleads.
-func (w walk) catalog(s parser.Node, name string, m signal.Metric) {
+func (w walk) catalog(s parser.Node, name string, m signal.Metric, above []parser.Node) {
+	// One of several names or ways for one thing, written for servers of different age, is no mistake.
+	sev, alternative := Warning, slices.ContainsFunc(above, isOr)
+	if alternative {
+		sev = Info
+	}
 	use := ""
 	if m.Use != "" {
 		use = "use " + m.Use
@@ -221,15 +227,15 @@ func (w walk) catalog(s parser.Node, name string, m signal.Metric) {
 		w.add(s, Finding{Code: "dead_metric", Severity: Error, Use: m.Use, Hint: use,
 			Message: canonical + " is emitted but never set: it is always the same number"})
 	case canonical == "sglang:cache_hit_rate":
-		w.add(s, Finding{Code: "cache_hit_rate_gauge", Severity: Warning, Use: "cache_hit_rate",
+		w.add(s, Finding{Code: "cache_hit_rate_gauge", Severity: sev, Use: "cache_hit_rate",
 			Message: "sglang:cache_hit_rate is the hit rate of the last prefill batch only, and the next decode report sets it to 0",
 			Hint:    "use signal cache_hit_rate, which divides token counters over a window"})
 	case m.Till != "" && m.Use != "":
 		if w.l.names == nil || w.l.names.Has(name) {
-			w.add(s, Finding{Code: "renamed", Severity: Warning, Use: m.Use, Hint: use,
+			w.add(s, Finding{Code: "renamed", Severity: sev, Use: m.Use, Hint: use,
 				Message: w.l.message(name, fmt.Sprintf("%s was last emitted by %s", canonical, m.Till))})
 		}
-	case m.Use != "" && m.Trap != "":
+	case m.Use != "" && m.Trap != "" && !w.l.reads(m.Use, m.Name):
 		w.add(s, Finding{Code: "better_metric", Severity: Info, Use: m.Use, Hint: use,
 			Message: canonical + ": " + m.Trap})
 	}
@@ -238,6 +244,27 @@ func (w walk) catalog(s parser.Node, name string, m signal.Metric) {
 			Message: fmt.Sprintf("%s is a histogram; there is no series of that bare name", canonical),
 			Hint:    fmt.Sprintf("histogram_quantile over %s_bucket, or %s_sum over %s_count", name, name, name)})
 	}
+}
+
+func isOr(n parser.Node) bool {
+	b, ok := n.(*parser.BinaryExpr)
+	return ok && b.Op == parser.LOR
+}
+
+// reads tells whether a signal reads a metric, which is then a right one to use.
+func (l *Linter) reads(id, metric string) bool {
+	s, ok := l.cat.Signal(id)
+	if !ok {
+		return false
+	}
+	for _, src := range s.Sources {
+		for _, t := range slices.Concat(src.Num, src.Den) {
+			if t.Metric == metric || family(t.Metric) == metric {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // message is the catalog's sentence about a name, or the given one.

@@ -125,13 +125,16 @@ func (w walk) nothing(e parser.Expr) bool {
 var targetLabels = []string{"job", "instance", "cluster", "environment", "env", "namespace", "pod", "node", "container"}
 
 // matchers judges the label matchers of one selector.
-func (w walk) matchers(s *parser.VectorSelector, name string) {
+func (w walk) matchers(s *parser.VectorSelector, name string, above []parser.Node) {
 	for _, m := range s.LabelMatchers {
 		switch {
 		case m.Name == labels.MetricName:
 		case m.Name == labels.BucketLabel && strings.HasSuffix(name, "_bucket"), m.Name == "quantile":
 			w.number(s, name, m)
 		case m.Name == "dynamo_component" && (m.Value == "prefill" || m.Value == "backend" || m.Value == "decode"):
+			if slices.ContainsFunc(above, isOr) {
+				continue // one step of a precedence
+			}
 			w.found(s, "component_is_not_role", Warning,
 				fmt.Sprintf("dynamo_component=%q names a component, not a role: a prefill worker may run as component backend, and its numbers then leak in here", m.Value),
 				"show the signal by role; the role comes from the scheduler's engine_type and the pod's labels first")

@@ -14,7 +14,7 @@ import (
 )
 
 // aggregate judges what is merged over series.
-func (w walk) aggregate(n *parser.AggregateExpr) {
+func (w walk) aggregate(n *parser.AggregateExpr, above []parser.Node) {
 	if n.Op == parser.SUM {
 		w.doubled(n)
 	}
@@ -39,6 +39,8 @@ func (w walk) aggregate(n *parser.AggregateExpr) {
 		w.found(n, "ratio_averaged", Warning,
 			"avg averages quotients: an engine with one request weighs as much as one with a thousand",
 			"divide the sums: sum(rate(…_sum[5m])) / sum(rate(…_count[5m]))")
+	case n.Op == parser.SUM && dividedBy(above):
+		// A sum over the number of its members is their average.
 	case w.isRatio(inner) && n.Op == parser.SUM:
 		w.found(n, "ratio_summed", Warning,
 			"sum adds shares of different wholes: two engines at 0.6 give 1.2",
@@ -67,7 +69,10 @@ func scaled(b *parser.BinaryExpr) bool {
 		(b.LHS.Type() == parser.ValueTypeScalar || b.RHS.Type() == parser.ValueTypeScalar)
 }
 
-func (w walk) isRatio(e parser.Expr) bool { return w.quantity(e).unit == "ratio" }
+func (w walk) isRatio(e parser.Expr) bool {
+	q := w.quantity(e)
+	return q.unit == "ratio" && !q.bucket
+}
 
 // recordedPercentile matches how people name recorded percentiles.
 var recordedPercentile = regexp.MustCompile(`(?i)(^|[_:])(p(50|75|9\d+|\d\d)|quantile|percentile|median)([_:]|$)`)
@@ -252,6 +257,7 @@ type quantity struct {
 	unit   string // as signal.Metric.Unit; "" unknown
 	second bool
 	factor float64
+	bucket bool // counts of events below bounds of that unit, not yet a number of it
 }
 
 func (w walk) quantity(e parser.Expr) quantity {
@@ -263,10 +269,11 @@ func (w walk) quantity(e parser.Expr) quantity {
 		if !ok {
 			return unknown
 		}
-		if strings.HasSuffix(name, "_count") && m.Type != signal.Counter && m.Type != signal.Gauge {
-			return quantity{"events", false, 1}
+		plain := m.Type == signal.Counter || m.Type == signal.Gauge
+		if strings.HasSuffix(name, "_count") && !plain {
+			return quantity{unit: "events", factor: 1}
 		}
-		return quantity{m.Unit, false, 1}
+		return quantity{unit: m.Unit, factor: 1, bucket: strings.HasSuffix(name, "_bucket") && !plain}
 	case *parser.MatrixSelector:
 		return w.quantity(n.VectorSelector)
 	case *parser.SubqueryExpr:
@@ -296,7 +303,7 @@ func (w walk) quantityOfCall(n *parser.Call) quantity {
 		case name == "rate" || name == "irate" || name == "deriv":
 			q.second = true
 		case name == "histogram_quantile":
-			q.second = false
+			q.second, q.bucket = false, false
 		case name == "increase", name == "scalar", name == "vector", name == "abs", name == "delta", name == "idelta",
 			name == "label_replace", name == "label_join", strings.HasPrefix(name, "clamp"), strings.HasPrefix(name, "sort"),
 			strings.HasSuffix(name, "_over_time") && !strings.HasPrefix(name, "count") && !strings.HasPrefix(name, "present"):
@@ -343,9 +350,9 @@ func (w walk) quantityOfBinary(n *parser.BinaryExpr) quantity {
 		switch {
 		case a.unit == "" || b.unit == "" || a.second != b.second || b.factor == 0:
 		case a.unit == b.unit:
-			return quantity{"ratio", false, a.factor / b.factor}
+			return quantity{unit: "ratio", factor: a.factor / b.factor}
 		case b.unit == "events" || b.unit == "requests":
-			return quantity{a.unit, false, a.factor / b.factor}
+			return quantity{unit: a.unit, factor: a.factor / b.factor}
 		}
 	case parser.ADD, parser.SUB:
 		if lok || rok {
@@ -382,7 +389,7 @@ var seconds = map[string]float64{
 // units holds the unit of the panel against that of the number.
 func (w walk) units(tree parser.Expr) {
 	q := w.quantity(tree)
-	if w.src.unit == "" || q.unit == "" {
+	if w.src.unit == "" || q.unit == "" || q.bucket {
 		return
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }

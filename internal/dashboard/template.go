@@ -97,6 +97,8 @@ func (v variable) values(s state) (values []string, raw, ok bool) {
 // reference matches $name, [[name:format]] and ${name.field:format}.
 var reference = regexp.MustCompile(`\$(\w+)|\[\[(\w+)(?::(\w+))?\]\]|\$\{(\w+)(?:\.[^:^}]+)?(?::([^}]+))?\}`)
 
+var digits = regexp.MustCompile(`^\d+$`)
+
 // builtin are the names that Grafana fills in itself, with a value for an hour seen at one minute steps.
 var builtin = map[string]string{
 	"__interval":      "1m",
@@ -179,6 +181,8 @@ func expand(query string, vars map[string]variable, choose func(variable) ([]str
 			value = "1m"
 		case strings.HasPrefix(name, "__"):
 			value = "x"
+		case digits.MatchString(name): // $1 of label_replace is no variable
+			ok = false
 		default:
 			ok = false
 			e.unknown = append(e.unknown, unknownVariable{name, m[0]})
