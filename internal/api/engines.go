@@ -290,14 +290,19 @@ func cell(e Engine, c column, d SignalData) (Number, Spark) {
 	if !applies(c.signal, e) {
 		return Number{State: StateNotApplicable}, Spark{State: StateNotApplicable}
 	}
-	for _, l := range d.Lines {
-		if l.Labels["instance"] != e.Instance {
+	var found *Line
+	for i := range d.Lines {
+		l := &d.Lines[i]
+		if l.Labels["instance"] != e.Instance || c.signal.Kind == signal.Quantile && (l.Quantile == nil || *l.Quantile != c.quantile) {
 			continue
 		}
-		if c.signal.Kind == signal.Quantile && (l.Quantile == nil || *l.Quantile != c.quantile) {
-			continue
+		// An engine that serves several models (adapters) has a line for each.
+		if found == nil || l.Labels["model_name"] == e.Model {
+			found = l
 		}
-		return l.Now, Spark{Values: l.Values, State: l.Now.State}
+	}
+	if found != nil {
+		return found.Now, Spark{Values: found.Values, State: found.Now.State}
 	}
 	n := Number{State: StateUnknown, Reason: "no series of it in this range"}
 	if len(d.Spans) > 0 {
@@ -337,6 +342,9 @@ func (a *API) judge(engines []Engine, columns []column, alerts []Alert) {
 	for i := range engines {
 		e := &engines[i]
 		problem, down := unreadable[e.Instance]
+		if !down && e.Up != nil && !*e.Up { // nobody scrapes it any more, as in an archive
+			problem, down = "its last scrape failed", true
+		}
 		e.Level, e.Why = LevelOK, ""
 		if level, why := alerted(e.ID, alerts); level != "" {
 			e.Level, e.Why = level, why

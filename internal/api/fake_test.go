@@ -227,7 +227,7 @@ var fakeFleet = []string{"10.0.0.1:30000", "10.0.0.2:30000", "10.0.0.3:30000", "
 func (f fakeReader) Engines(context.Context, time.Time, time.Time) ([]Engine, []Warning, error) {
 	var out []Engine
 	for i, instance := range fakeFleet {
-		out = append(out, Engine{ID: engineID("sglang", instance), Name: "engine " + string(rune('a'+i)), Job: "sglang", Instance: instance,
+		out = append(out, Engine{ID: EngineID("sglang", instance), Name: "engine " + string(rune('a'+i)), Job: "sglang", Instance: instance,
 			Role: "unified", Backend: "sglang", Version: "0.5.11", Model: "chat-7b", View: "direct"})
 	}
 	return out, nil, nil
@@ -364,9 +364,9 @@ func (fakeRules) Alerts() []Alert {
 		Summary: "slow", Labels: map[string]string{"alertname": "HighTTFT", "instance": fakeFleet[1], "severity": "critical"}, Group: "g"}}
 }
 
-func (fakeRules) Rules() []AlertRule {
+func (fakeRules) Rules(context.Context) ([]AlertRule, error) {
 	return []AlertRule{{Name: "HighTTFT", Group: "g", Expr: "sglang:num_running_reqs > 1", State: "firing", Source: "built-in"},
-		{Name: "Blind", Group: "g", Expr: "sglang:nothing_of_the_kind > 1", State: "inactive", Source: "rules.yml"}}
+		{Name: "Blind", Group: "g", Expr: "sglang:nothing_of_the_kind > 1", State: "blind", Reason: "no data", Source: "rules.yml"}}, nil
 }
 
 func (fakeRules) Receivers() []string { return []string{"http://alertmanager:9093/api/v2/alerts"} }

@@ -13,7 +13,7 @@ import (
 // One answer of each route of ours, whole: the contract that the pages are written against.
 func TestGolden(t *testing.T) {
 	a := newAPI(t)
-	engine := ours + "/engines/" + url.PathEscape(engineID("sglang", fakeFleet[2]))
+	engine := ours + "/engines/" + url.PathEscape(EngineID("sglang", fakeFleet[2]))
 	for _, c := range []struct{ name, target string }{
 		{"status", ours + "/status"},
 		{"targets", ours + "/targets"},
@@ -21,7 +21,7 @@ func TestGolden(t *testing.T) {
 		{"engine", engine + "?columns=ttft:p99"},
 		{"signals", ours + "/signals?limit=2"},
 		{"signal", ours + "/signals/ttft?from=2026-01-02T14:00:00Z&to=2026-01-02T15:00:00Z&step=15s"},
-		{"signal_by_engine", ours + "/signals/ttft?by=engine&engine=" + url.QueryEscape(engineID("sglang", fakeFleet[2])) + "&quantiles=0.9"},
+		{"signal_by_engine", ours + "/signals/ttft?by=engine&engine=" + url.QueryEscape(EngineID("sglang", fakeFleet[2])) + "&quantiles=0.9"},
 		{"metrics-catalog", ours + "/metrics-catalog"},
 		{"overview", ours + "/overview?columns=ttft:p99"},
 		{"alerts", ours + "/alerts"},

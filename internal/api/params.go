@@ -14,8 +14,7 @@ import (
 
 // What the lists and the charts of the API are bounded to.
 const (
-	defaultLimit = 1000
-	maxLimit     = 10000
+	maxLimit     = 10000 // of a list, and the default: the lists are short
 	maxPoints    = 11000 // of one line, as in Prometheus
 	defaultRange = time.Hour
 )
@@ -151,12 +150,12 @@ func (p *params) quantiles(name string, fallback ...float64) []float64 {
 func (p *params) limit() int {
 	v := p.values.Get("limit")
 	if v == "" {
-		return defaultLimit
+		return maxLimit
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 || n > maxLimit {
 		p.fail(badParameter("limit", v, "is out of range", fmt.Sprintf("a whole number from 1 to %d", maxLimit)))
-		return defaultLimit
+		return maxLimit
 	}
 	return n
 }

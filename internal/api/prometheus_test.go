@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/snappy"
-	"github.com/prometheus/prometheus/model/labels"
+	promconfig "github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/prompb"
-	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/rules"
 
 	"github.com/rollscope/rollscope/internal/metricstore"
 )
@@ -205,57 +203,77 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// A rule manager's alerts and rules come through as they are, and a rule that cannot fire says so.
-func TestManagedRules(t *testing.T) {
+// The store's alerts and rules come through as they are, and a rule that cannot fire says so.
+func TestStoreRules(t *testing.T) {
 	store := openStore(t)
 	load(t, store.Appendable(), someSeries, "job", "sglang", "instance", "10.0.0.1:30000")
-	p := parser.NewParser(parser.Options{})
-	rule := func(name, expr string, hold time.Duration, severity string) rules.Rule {
-		e, err := p.ParseExpr(expr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rules.NewAlertingRule(name, e, hold, 0, labels.FromStrings("severity", severity),
-			labels.FromStrings("summary", "{{ $labels.instance }} runs {{ $value }}"), labels.EmptyLabels(), "", true, nil)
+	r, err := metricstore.NewRules(metricstore.RulesOptions{Appendable: store.Appendable(), Queryable: store.Queryable(), Engine: store.Engine(),
+		Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
 	}
-	opts := &rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(store.Engine(), store.Queryable()), Context: context.Background(),
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, AppendableV2: store.Appendable(), Queryable: store.Queryable()}
-	group := rules.NewGroup(rules.GroupOptions{Name: "ours", File: "built-in.yml", Interval: time.Minute, Opts: opts, Rules: []rules.Rule{
-		rule("Busy", "sglang:num_running_reqs > 5", 0, "critical"),
-		rule("Soon", "sglang:num_running_reqs > 6", time.Hour, "warning"),
-		rule("Never", "sglang:num_running_reqs > 100", 0, "warning"),
-		rule("Blind", "sglang:not_a_metric > 1", 0, "warning"),
-	}})
-	group.Eval(context.Background(), now)
+	file := metricstore.RuleFile{Name: "ours", Data: []byte(`groups:
+- name: ours
+  interval: 1m
+  rules:
+  - {alert: Busy, expr: "sglang:num_running_reqs > 5", labels: {severity: critical}, annotations: {summary: "{{ $labels.instance }} runs {{ $value }}"}}
+  - {alert: Soon, expr: "sglang:num_running_reqs > 6", for: 1h, labels: {severity: warning}}
+  - {alert: Never, expr: "sglang:num_running_reqs > 100", labels: {severity: warning}}
+  - {alert: Blind, expr: "sglang:not_a_metric > 1", labels: {severity: warning}}
+`)}
+	if err := r.Apply(&promconfig.Config{GlobalConfig: promconfig.DefaultGlobalConfig}, []metricstore.RuleFile{file}, []string{"http://hook.example/x"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	waitFor(t, func() bool { return len(r.Manager().RuleGroups()) == 1 })
+	for _, g := range r.Manager().RuleGroups() {
+		g.Eval(ctx, now)
+	}
 	a := newAPI(t, func(o *Options) {
 		o.Prometheus = overStore(store)
-		o.Rules = ManagedRules{Manager: oneGroup{group}, Source: func(file string) string { return strings.TrimSuffix(file, ".yml") }}
+		o.Rules = StoreRules(r)
 	})
 	body := decode[Envelope[Alerts]](t, ask(a, "GET", ours+"/alerts", "")).Data
 	var got []string
 	for _, al := range body.Alerts {
 		got = append(got, fmt.Sprintf("%s %s %s %v %s %s", al.Name, al.State, al.Level, *al.Value, al.Summary, al.EngineID))
 	}
-	want := "Busy firing crit 7 10.0.0.1:30000 runs 7 sglang/10.0.0.1:30000\nSoon pending warn 7 10.0.0.1:30000 runs 7 sglang/10.0.0.1:30000"
+	want := "Busy firing crit 7 10.0.0.1:30000 runs 7 sglang/10.0.0.1:30000\nSoon pending warn 7 Soon sglang/10.0.0.1:30000"
 	if strings.Join(got, "\n") != want {
 		t.Errorf("alerts:\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
 	got = nil
 	for _, r := range body.Rules {
-		got = append(got, fmt.Sprintf("%s %s %s %s", r.Name, r.State, r.Source, r.Reason))
+		got = append(got, fmt.Sprintf("%s %s %s %v", r.Name, r.State, r.Source, r.Reason != ""))
 	}
-	// The fake reader lists sglang:num_running_reqs and no other of these.
-	want = "Busy firing built-in \nSoon pending built-in \nNever inactive built-in \nBlind blind built-in the store holds no series named sglang:not_a_metric"
+	want = "Busy firing built-in false\nSoon pending built-in false\nNever inactive built-in false\nBlind blind built-in true"
 	if strings.Join(got, "\n") != want {
 		t.Errorf("rules:\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
+	if len(body.Receivers) != 1 {
+		t.Errorf("receivers %v", body.Receivers)
+	}
 }
 
-// oneGroup is a rule manager's face with one group.
-type oneGroup struct{ *rules.Group }
-
-func (g oneGroup) RuleGroups() []*rules.Group           { return []*rules.Group{g.Group} }
-func (g oneGroup) AlertingRules() []*rules.AlertingRule { return g.Group.AlertingRules() }
+// waitFor waits until a condition that another goroutine makes true holds.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("it did not happen")
+}
 
 // Alerts of an archive come from the ALERTS series: what is firing at its end, and what was over before.
 func TestRecordedAlerts(t *testing.T) {

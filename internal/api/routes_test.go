@@ -18,7 +18,7 @@ func sample(r Route) string {
 		path = ours + "/boards/golden"
 	}
 	if r.Path == ours+"/engines/{id}" {
-		path = ours + "/engines/" + url.PathEscape(engineID("sglang", fakeFleet[0]))
+		path = ours + "/engines/" + url.PathEscape(EngineID("sglang", fakeFleet[0]))
 	}
 	return path
 }

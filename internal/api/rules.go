@@ -2,15 +2,14 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
-	"github.com/rollscope/rollscope/internal/signal"
+	"github.com/rollscope/rollscope/internal/metricstore"
 )
 
 // ManagedRules is the [RuleSource] of a running rule manager.
@@ -19,6 +18,13 @@ type ManagedRules struct {
 	Alertmanagers v1.AlertmanagerRetriever  // *notifier.Manager, nil = none
 	Webhooks      func() []string           // further receivers, nil = none
 	Source        func(group string) string // what to call a group's file: "built-in" or its path; nil = the path
+	// Blind lists the rules that could not fire whatever happened; nil = none.
+	Blind func(context.Context) ([]metricstore.BlindRule, error)
+}
+
+// StoreRules is the [RuleSource] of the store's rules.
+func StoreRules(r *metricstore.Rules) ManagedRules {
+	return ManagedRules{Manager: r.Manager(), Alertmanagers: r.Notifier(), Webhooks: r.Webhooks, Source: r.Source, Blind: r.BlindRules}
 }
 
 // Alerts lists what is active, in the order of the groups.
@@ -66,8 +72,19 @@ func summary(annotations map[string]string, name string) string {
 	return cmp.Or(annotations["summary"], annotations["description"], annotations["message"], name)
 }
 
-// Rules lists the alerting rules, in the order of the groups. A rule that could not be evaluated is blind.
-func (m ManagedRules) Rules() []AlertRule {
+// Rules lists the alerting rules, in the order of the groups. A rule that could not be evaluated, or
+// that finds nothing to look at, is blind.
+func (m ManagedRules) Rules(ctx context.Context) ([]AlertRule, error) {
+	reasons := map[[3]string]string{}
+	if m.Blind != nil {
+		blind, err := m.Blind(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range blind {
+			reasons[[3]string{b.File, b.Group, b.Name}] = b.Reason
+		}
+	}
 	var out []AlertRule
 	for _, g := range m.Manager.RuleGroups() {
 		source := g.File()
@@ -88,13 +105,16 @@ func (m ManagedRules) Rules() []AlertRule {
 			if r.State() == rules.StateUnknown {
 				rule.State = "inactive" // not evaluated yet
 			}
+			if reason := reasons[[3]string{g.File(), g.Name(), r.Name()}]; reason != "" && rule.State == "inactive" {
+				rule.State, rule.Reason = "blind", reason
+			}
 			if err := r.LastError(); err != nil {
 				rule.State, rule.Reason = "blind", err.Error()
 			}
 			out = append(out, rule)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Receivers lists where firing alerts go.
@@ -109,58 +129,4 @@ func (m ManagedRules) Receivers() []string {
 		out = append(out, m.Webhooks()...)
 	}
 	return out
-}
-
-// blind marks the rules that could not fire whatever happened: nothing that they look at is stored.
-func blind(list []AlertRule, names []string) {
-	stored := make(map[string]bool, len(names))
-	for _, n := range names {
-		stored[signal.Canonical(n)] = true
-	}
-	for i := range list {
-		if list[i].State != "inactive" {
-			continue
-		}
-		if missing := missingNames(list[i].Expr, stored); len(missing) > 0 {
-			list[i].State = "blind"
-			list[i].Reason = "the store holds no series named " + strings.Join(missing, " or ")
-		}
-	}
-}
-
-// missingNames returns the metric names of an expression if none of them is stored. An expression that
-// asks for absence, or selects by something else than a name, misses nothing.
-func missingNames(expr string, stored map[string]bool) []string {
-	tree, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
-	if err != nil {
-		return nil
-	}
-	var missing []string
-	seen := false
-	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
-		switch n := node.(type) {
-		case *parser.Call:
-			if strings.HasPrefix(n.Func.Name, "absent") {
-				seen = true
-			}
-		case *parser.VectorSelector:
-			name := ""
-			for _, m := range n.LabelMatchers {
-				if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
-					name = m.Value
-				}
-			}
-			switch {
-			case name == "" || stored[signal.Canonical(name)]:
-				seen = true
-			case !slices.Contains(missing, name):
-				missing = append(missing, name)
-			}
-		}
-		return nil
-	})
-	if seen {
-		return nil
-	}
-	return missing
 }

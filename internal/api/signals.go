@@ -53,14 +53,14 @@ func stateOf(d SignalData) State {
 	return best
 }
 
-// engineID names an engine in URLs and answers: "job/instance", where "%" and "/" of either are escaped,
+// EngineID names an engine in URLs and answers: "job/instance", where "%" and "/" of either are escaped,
 // so that it can be told apart again. It is escaped once more as part of a path.
-func engineID(job, instance string) string {
+func EngineID(job, instance string) string {
 	escape := strings.NewReplacer("%", "%25", "/", "%2F")
 	return escape.Replace(job) + "/" + escape.Replace(instance)
 }
 
-// splitEngineID is the reverse of engineID. A name without "/" is an instance of any job.
+// splitEngineID is the reverse of EngineID. A name without "/" is an instance of any job.
 func splitEngineID(id string) (job, instance string) {
 	job, instance, ok := strings.Cut(id, "/")
 	if !ok {

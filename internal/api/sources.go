@@ -50,8 +50,8 @@ type TargetSource interface {
 
 // RuleSource tells what the rules say now. An archive has none: its alerts are read from the ALERTS series.
 type RuleSource interface {
-	Alerts() []Alert // active ones, firing and pending
-	Rules() []AlertRule
+	Alerts() []Alert // active ones, firing and pending, without Level and EngineID
+	Rules(context.Context) ([]AlertRule, error)
 	Receivers() []string // URLs that get what fires
 }
 

@@ -147,8 +147,10 @@ type Engine struct {
 	Backend  string            `json:"backend"`
 	Version  string            `json:"version"`
 	Model    string            `json:"model"`
-	View     string            `json:"view"` // "direct", "router": which view of it counts
-	DPRanks  []string          `json:"dp_ranks"`
+	View     string            `json:"view"`     // "direct", "router": which view of it counts
+	DPRanks  []string          `json:"dp_ranks"` // data-parallel ranks that are visible
+	DPSize   int               `json:"dp_size"`  // how many there are, as the engine says; 0 unknown
+	Up       *bool             `json:"up"`       // at the end of the range; null: seen through a router only, or not scraped then
 	Level    Level             `json:"level"`
 	Why      string            `json:"why"` // one short clause, "" when ok
 	Labels   map[string]string `json:"labels"`

@@ -179,7 +179,7 @@ func TestCompression(t *testing.T) {
 
 func TestEngineID(t *testing.T) {
 	for _, c := range [][3]string{{"sglang", "10.0.0.1:30000", "sglang/10.0.0.1:30000"}, {"a/b", "x%2F/y", "a%2Fb/x%252F%2Fy"}, {"", "i", "/i"}} {
-		id := engineID(c[0], c[1])
+		id := EngineID(c[0], c[1])
 		if job, instance := splitEngineID(id); id != c[2] || job != c[0] || instance != c[1] {
 			t.Errorf("%v: %s gives back %q, %q", c, id, job, instance)
 		}
@@ -202,24 +202,5 @@ func TestSay(t *testing.T) {
 	}
 	if got := say(Number{State: StateIdle}, "seconds"); got != "idle" {
 		t.Error(got)
-	}
-}
-
-func TestMissingNames(t *testing.T) {
-	stored := map[string]bool{"sglang:num_queue_reqs": true}
-	for expr, want := range map[string]string{
-		"sglang:num_queue_reqs > 1":               "",
-		"sglang_num_queue_reqs > 1":               "", // another spelling of it
-		"sglang:nothing > 1":                      "sglang:nothing",
-		"sglang:nothing or sglang:nothing_else":   "sglang:nothing sglang:nothing_else",
-		"sglang:nothing or sglang:num_queue_reqs": "",
-		"absent(sglang:nothing)":                  "",
-		"{job=\"sglang\"} > 1":                    "",
-		"1 > 0":                                   "",
-		"not promql (":                            "",
-	} {
-		if got := strings.Join(missingNames(expr, stored), " "); got != want {
-			t.Errorf("%s: %q, want %q", expr, got, want)
-		}
 	}
 }
