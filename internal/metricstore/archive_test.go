@@ -324,4 +324,3 @@ func cut(path string, n int64) error {
 	}
 	return os.Truncate(path, st.Size()-n)
 }
-

@@ -1,0 +1,687 @@
+package metricstore
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/rollscope/rollscope/internal/engine"
+	"github.com/rollscope/rollscope/internal/signal"
+)
+
+// reading is one request while it is answered.
+type reading struct {
+	r   *Reader
+	req SignalRequest
+	s   signal.Signal
+	g   grid
+	res *SignalResult
+
+	quantiles []float64 // one nil-like element (0) for signals that are none
+	values    []*table  // by quantile
+	counts    *table    // events per second; nil for levels
+	recorded  []bool    // by step: the recorded series cover it
+	fleet     fleetEntry
+	hists     map[string]histogramOf // by engine, at the last step
+}
+
+// Signal evaluates a signal over a range: out of the recorded series where there are some, out of the
+// scraped ones elsewhere. That nothing is there is no error; the states say why. The error is a
+// [*NotFoundError] for an unknown id.
+func (r *Reader) Signal(ctx context.Context, req SignalRequest) (SignalResult, error) {
+	s, ok := r.opts.Catalog.Signal(req.ID)
+	if !ok {
+		return SignalResult{}, &NotFoundError{req.ID}
+	}
+	g, err := newGrid(req.From, req.To, req.Step)
+	if err != nil {
+		return SignalResult{}, err
+	}
+	if req.By == "" {
+		req.By = signal.ByFleet
+	}
+	x := &reading{r: r, req: req, s: s, g: g, counts: newTable(g.n), recorded: make([]bool, g.n)}
+	x.res = &SignalResult{Signal: s, From: g.at(0), To: g.at(g.n - 1), Step: time.Duration(g.step) * time.Millisecond}
+	x.quantiles = []float64{0}
+	if s.Kind == signal.Quantile {
+		if x.quantiles = req.Quantiles; len(x.quantiles) == 0 {
+			x.quantiles = []float64{0.5, 0.99}
+		}
+	}
+	for range x.quantiles {
+		x.values = append(x.values, newTable(g.n))
+	}
+	if x.fleet, err = r.engines(ctx, x.res.From, x.res.To); err != nil {
+		return SignalResult{}, err
+	}
+	if err := x.read(ctx); err != nil {
+		return SignalResult{}, err
+	}
+	if err := x.now(ctx); err != nil {
+		return SignalResult{}, err
+	}
+	x.warn()
+	return *x.res, nil
+}
+
+// query is the common part of what is compiled.
+func (x *reading) query(form signal.Form, quantile float64) signal.Query {
+	q := signal.Query{By: x.req.By, Form: form, Window: x.req.Window, Quantile: quantile}
+	if x.req.Instance != "" {
+		q.Match = "instance=" + strconv.Quote(x.req.Instance)
+	}
+	return q
+}
+
+// compileAll gives the PromQL of the values and of the count; an error of the recorded form means only
+// that it cannot answer.
+func (x *reading) compileAll(form signal.Form, common bool) (values []string, count string, err error) {
+	for _, p := range x.quantiles {
+		q := x.query(form, p)
+		q.CommonBounds = common
+		expr, err := signal.Compile(x.s, q)
+		if err != nil {
+			return nil, "", err
+		}
+		values = append(values, expr)
+	}
+	count, err = signal.CompileCount(x.s, x.query(form, 0))
+	return values, count, err
+}
+
+// read fills values and counts.
+func (x *reading) read(ctx context.Context) error {
+	recorded, recordedCount, err := x.compileAll(signal.Recorded, false)
+	if err == nil {
+		if err := x.readRecorded(ctx, recorded, recordedCount); err != nil {
+			return err
+		}
+	}
+	ranges := missingRanges(x.recorded)
+	if len(ranges) == 0 {
+		x.res.Form, x.res.Query = "recorded", recorded[0]
+		return nil
+	}
+	if x.s.Kind == signal.Quantile {
+		if err := x.lookAtBuckets(ctx); err != nil {
+			return err
+		}
+	}
+	common := x.req.By != signal.ByEngine && layouts(x.hists) > 1
+	raw, rawCount, err := x.compileAll(signal.Raw, common)
+	if err != nil {
+		return fmt.Errorf("metricstore: %w", err)
+	}
+	found := false
+	for _, rg := range ranges {
+		keep := func(i int) bool { return !x.recorded[i] }
+		if rawCount != "" && rawCount != raw[0] {
+			if _, err := x.r.fill(ctx, x.counts, x.g, rawCount, x.req.By, rg[0], rg[1], keep); err != nil {
+				return err
+			}
+		}
+		for k, expr := range raw {
+			if _, err := x.r.fill(ctx, x.values[k], x.g, expr, x.req.By, rg[0], rg[1], keep); err != nil {
+				return err
+			}
+		}
+		for i := rg[0]; i <= rg[1] && !found; i++ {
+			found = !x.recorded[i] && (x.values[0].any(i) || x.counts.any(i))
+		}
+	}
+	switch {
+	case !slices.Contains(x.recorded, true):
+		x.res.Form, x.res.Query = "raw", raw[0]
+	case found:
+		x.res.Form, x.res.Query = "mixed", raw[0]
+	default:
+		x.res.Form, x.res.Query = "recorded", recorded[0]
+	}
+	if x.res.Form == "mixed" && x.recorded[x.g.n-1] {
+		x.res.Query = recorded[0]
+	}
+	return nil
+}
+
+// readRecorded reads the recorded series, and marks the steps that they cover: those where the count is
+// there, which is 0 when nothing happens, or, of a level, the value.
+func (x *reading) readRecorded(ctx context.Context, values []string, count string) error {
+	last := x.g.n - 1
+	cover := x.values[0]
+	if x.s.Kind == signal.Quantile || x.s.Kind == signal.Share {
+		cover = x.counts
+		if _, err := x.r.fill(ctx, cover, x.g, count, x.req.By, 0, last, nil); err != nil {
+			return err
+		}
+		if len(cover.rows) == 0 {
+			return nil // not recorded at all
+		}
+	}
+	for k, expr := range values {
+		if _, err := x.r.fill(ctx, x.values[k], x.g, expr, x.req.By, 0, last, nil); err != nil {
+			return err
+		}
+	}
+	for i := range x.recorded {
+		x.recorded[i] = cover.any(i)
+	}
+	return nil
+}
+
+// missingRanges lists the runs of steps that are not covered. Runs that are close are read together, and
+// a range that is full of holes as a whole.
+func missingRanges(covered []bool) [][2]int {
+	const near, most = 5, 16
+	var out [][2]int
+	for i := 0; i < len(covered); i++ {
+		if covered[i] {
+			continue
+		}
+		if n := len(out); n > 0 && i-out[n-1][1] <= near {
+			out[n-1][1] = i
+			continue
+		}
+		out = append(out, [2]int{i, i})
+	}
+	if len(out) > most {
+		out = [][2]int{{out[0][0], out[len(out)-1][1]}}
+	}
+	return out
+}
+
+// lookAtBuckets reads the buckets by engine at the last step, once: bounds, layouts and the worst engine
+// come from them. Where the last step has none, the middle of the range may tell the layouts.
+func (x *reading) lookAtBuckets(ctx context.Context) error {
+	if x.hists != nil {
+		return nil
+	}
+	last := x.g.n - 1
+	form := signal.Raw
+	if x.recorded[last] {
+		form = signal.Recorded
+	}
+	q := x.query(form, 0)
+	q.By = signal.ByEngine
+	expr, err := signal.CompileBuckets(x.s, q)
+	if err != nil {
+		return fmt.Errorf("metricstore: %w", err)
+	}
+	v, err := x.r.instant(ctx, expr, x.g.at(last))
+	if err != nil {
+		return err
+	}
+	x.hists = histograms(v, func(s promql.Sample) string { return keyOf(s.Metric, signal.ByEngine) })
+	if n := layouts(x.hists); n > 1 {
+		x.res.Warnings = append(x.res.Warnings, Warning{
+			Code: "bucket_layouts",
+			Message: fmt.Sprintf("The engines' histograms of %s have %d different lists of bounds. Their sum keeps only the bounds that all have, so percentiles of the fleet are coarser than an engine's own.",
+				x.s.Title, n),
+			Hint: "Start all engines with the same bucket options.",
+		})
+	}
+	return nil
+}
+
+// now forms the lines, with their number at the last step, and what concerns the whole.
+func (x *reading) now(ctx context.Context) error {
+	if x.s.Kind == signal.Quantile {
+		if err := x.lookAtBuckets(ctx); err != nil {
+			return err
+		}
+	}
+	for k, p := range x.quantiles {
+		for _, key := range x.lineKeys() {
+			x.res.Lines = append(x.res.Lines, x.line(k, p, key))
+		}
+	}
+	if x.req.By == signal.ByEngine {
+		x.absentEngines()
+	}
+	if len(x.res.Lines) == 0 {
+		for _, p := range x.quantiles {
+			l := Line{Name: x.lineName("", labels.EmptyLabels(), p), Labels: map[string]string{}, Values: make([]*float64, x.g.n)}
+			if x.s.Kind == signal.Quantile {
+				l.Quantile = &p
+			}
+			l.Now = x.absentNumber()
+			x.res.Lines = append(x.res.Lines, l)
+		}
+	}
+	if err := x.intervals(ctx); err != nil {
+		return err
+	}
+	x.res.State = x.wholeState()
+	return x.worst(ctx)
+}
+
+// lineKeys lists the groups that have a value or a count.
+func (x *reading) lineKeys() []string {
+	var keys []string
+	for _, t := range append(slices.Clone(x.values), x.counts) {
+		keys = append(keys, t.keys()...)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func (x *reading) line(k int, p float64, key string) Line {
+	last := x.g.n - 1
+	val, cnt := x.values[k].rows[key], x.counts.rows[key]
+	ls := labels.EmptyLabels()
+	if cnt != nil {
+		ls = cnt.ls
+	}
+	if val == nil {
+		val = emptyRow(ls, x.g.n)
+	} else {
+		ls = val.ls
+	}
+	l := Line{Name: x.lineName(key, ls, p), Labels: x.lineLabels(ls), Values: pointers(val.values)}
+	if x.s.Kind == signal.Quantile {
+		l.Quantile = &p
+		h := x.groupHistogram(key)
+		if top, ok := h.top(); ok {
+			l.TopBound = pointer(top.le * x.s.Scale())
+		}
+		if n, ok := h.quantile(p, x.s.Scale()); ok {
+			l.Now = n
+			if v := val.values[last]; !math.IsNaN(v) {
+				l.Now.Value = &v // what the chart shows
+			}
+		}
+	}
+	if l.Now.State == "" {
+		l.Now = x.number(val.values, cnt, last)
+	}
+	if l.Now.State == StateValue {
+		l.Now.Caveat = x.caveat()
+	}
+	return l
+}
+
+// number is the state of a line at a step without buckets.
+func (x *reading) number(values []float64, cnt *row, i int) Number {
+	if v := values[i]; !math.IsNaN(v) {
+		return Number{Value: pointer(v), State: StateValue}
+	}
+	if cnt != nil && cnt.values[i] == 0 {
+		return Number{State: StateIdle, Reason: x.idleReason(values, i)}
+	}
+	return Number{State: StateUnknown, Reason: "no data at this time"}
+}
+
+func (x *reading) idleReason(values []float64, i int) string {
+	for j := i - 1; j >= 0; j-- {
+		if !math.IsNaN(values[j]) {
+			return "none since " + x.g.at(j).Format("15:04 MST")
+		}
+	}
+	return "none in this range"
+}
+
+// groupHistogram adds the engines' buckets of a group.
+func (x *reading) groupHistogram(key string) histogramOf {
+	if x.req.By == signal.ByEngine {
+		return x.hists[key]
+	}
+	in := map[string]histogramOf{}
+	for k, h := range x.hists {
+		instance, model, _ := strings.Cut(k, "\x00")
+		if x.req.By == signal.ByModel && model != key || x.req.By == signal.ByRole && string(x.fleet.role(instance)) != key {
+			continue
+		}
+		in[k] = h
+	}
+	return addCommon(in)
+}
+
+// lineName names a line.
+func (x *reading) lineName(key string, ls labels.Labels, p float64) string {
+	name := "fleet"
+	switch x.req.By {
+	case signal.ByEngine:
+		name = x.fleet.name(ls.Get("instance"))
+	case signal.ByRole, signal.ByModel:
+		if name = key; name == "" {
+			name = "unknown"
+		}
+	}
+	if x.s.Kind != signal.Quantile {
+		return name
+	}
+	percentile := "p" + strconv.FormatFloat(p*100, 'f', -1, 64)
+	if x.req.By == signal.ByFleet {
+		return percentile
+	}
+	return name + " " + percentile
+}
+
+func (x *reading) lineLabels(ls labels.Labels) map[string]string {
+	out := map[string]string{}
+	for _, n := range []string{"instance", "model_name", "role", "backend"} {
+		if v := ls.Get(n); v != "" {
+			out[n] = v
+		}
+	}
+	if e, ok := x.fleet.find(out["instance"]); ok && x.req.By == signal.ByEngine {
+		out["role"], out["backend"] = string(e.Role), string(e.Backend)
+		out["job"] = e.Job
+	}
+	return out
+}
+
+// absentEngines adds a line for each engine that is known and has none: an engine that is down is
+// unknown, one of another role has nothing to say.
+func (x *reading) absentEngines() {
+	have := map[string]bool{}
+	for _, l := range x.res.Lines {
+		have[l.Labels["instance"]] = true
+	}
+	for _, e := range x.fleet.engines {
+		if have[e.Instance] || x.req.Instance != "" && x.req.Instance != e.Instance || !e.IsEngine() {
+			continue
+		}
+		for _, p := range x.quantiles {
+			ls := labels.FromStrings("instance", e.Instance, "model_name", e.Model)
+			l := Line{Name: x.lineName("", ls, p), Labels: x.lineLabels(ls), Values: make([]*float64, x.g.n)}
+			if x.s.Kind == signal.Quantile {
+				l.Quantile = &p
+			}
+			l.Now = x.absentFor(e)
+			x.res.Lines = append(x.res.Lines, l)
+		}
+	}
+}
+
+// applies tells whether the signal has a meaning for an engine.
+func (x *reading) applies(e EngineInfo) bool {
+	if len(x.s.Roles) > 0 && !slices.Contains(x.s.Roles, e.Role) {
+		return false
+	}
+	return slices.ContainsFunc(x.s.Sources, func(s signal.Source) bool { return s.Backend == e.Backend || s.Backend == engine.Unknown })
+}
+
+func (x *reading) absentFor(e EngineInfo) Number {
+	switch {
+	case !x.applies(e):
+		why := fmt.Sprintf("not a question for %s engines", e.Role)
+		if len(x.s.Roles) == 0 || slices.Contains(x.s.Roles, e.Role) {
+			why = fmt.Sprintf("%s does not measure it", e.Backend)
+		}
+		return Number{State: StateNotApplicable, Reason: why}
+	case e.Up != nil && !*e.Up:
+		return Number{State: StateUnknown, Reason: "target down"}
+	case e.Up == nil && e.View == engine.Direct:
+		return Number{State: StateUnknown, Reason: "not scraped at this time"}
+	}
+	return Number{State: StateUnknown, Reason: "the engine does not expose " + x.metricNames()}
+}
+
+// absentNumber is the number of a signal that has no line at all.
+func (x *reading) absentNumber() Number {
+	if x.req.Instance != "" {
+		if e, ok := x.fleet.find(x.req.Instance); ok {
+			return x.absentFor(e)
+		}
+		return Number{State: StateUnknown, Reason: "no engine " + x.req.Instance + " in this range"}
+	}
+	engines, applies, up := 0, false, 0
+	for _, e := range x.fleet.engines {
+		if e.IsEngine() {
+			engines++
+			applies = applies || x.applies(e)
+			if e.Up == nil || *e.Up {
+				up++
+			}
+		}
+	}
+	switch {
+	case engines == 0:
+		return Number{State: StateUnknown, Reason: "no engine was recorded in this range"}
+	case !applies:
+		return Number{State: StateNotApplicable, Reason: "no engine here measures it"}
+	case up == 0:
+		return Number{State: StateUnknown, Reason: fmt.Sprintf("none of %d targets is up", engines)}
+	}
+	return Number{State: StateUnknown, Reason: "no engine exposes " + x.metricNames()}
+}
+
+// metricNames names what would have to be there.
+func (x *reading) metricNames() string {
+	var names []string
+	for _, src := range x.s.Sources {
+		for _, t := range src.Num {
+			if !contains(names, t.Metric) {
+				names = append(names, t.Metric)
+			}
+		}
+	}
+	if len(names) > 3 {
+		names = append(names[:3], "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+// wholeState is the state at the last step: a value if any line has one.
+func (x *reading) wholeState() State {
+	best := StateNotApplicable
+	rank := map[State]int{StateNotApplicable: 0, StateUnknown: 1, StateIdle: 2, StateValue: 3}
+	for _, l := range x.res.Lines {
+		if rank[l.Now.State] > rank[best] {
+			best = l.Now.State
+		}
+	}
+	return best
+}
+
+// intervals finds where there were no events, and where nothing could be read.
+func (x *reading) intervals(ctx context.Context) error {
+	var unknown []Span
+	add := func(to *[]Span, i int) {
+		if n := len(*to); n > 0 && (*to)[n-1].To.Equal(x.g.at(i-1)) {
+			(*to)[n-1].To = x.g.at(i)
+			return
+		}
+		*to = append(*to, Span{x.g.at(i), x.g.at(i)})
+	}
+	for i := range x.g.n {
+		has := slices.ContainsFunc(x.values, func(t *table) bool { return t.any(i) })
+		switch {
+		case has:
+		case x.counts.any(i):
+			add(&x.res.Idle, i)
+		default:
+			add(&unknown, i)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	reasons, err := x.whyUnknown(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range unknown {
+		for _, part := range splitByReason(x.g, s, reasons) {
+			x.res.Unknown = append(x.res.Unknown, part)
+		}
+	}
+	return nil
+}
+
+// whyUnknown tells for each step whether targets were scraped.
+func (x *reading) whyUnknown(ctx context.Context) (func(i int) string, error) {
+	expr := "max(up)"
+	scraped := x.req.Instance == ""
+	if x.req.Instance != "" {
+		expr = fmt.Sprintf("max(up{instance=%q})", x.req.Instance)
+	}
+	t := newTable(x.g.n)
+	if _, err := x.r.fill(ctx, t, x.g, expr, signal.ByFleet, 0, x.g.n-1, nil); err != nil {
+		return nil, err
+	}
+	up := t.rows[""]
+	return func(i int) string {
+		switch {
+		case up == nil || math.IsNaN(up.values[i]):
+			if !scraped && up == nil {
+				return "no data of this engine"
+			}
+			return "nothing was recorded"
+		case up.values[i] == 0 && scraped:
+			return "no target is up"
+		case up.values[i] == 0:
+			return "target down"
+		}
+		return "not exposed"
+	}, nil
+}
+
+func splitByReason(g grid, s Span, reason func(int) string) []UnknownRange {
+	var out []UnknownRange
+	a, b := g.index(s.From.UnixMilli()), g.index(s.To.UnixMilli())
+	for i := a; i <= b; i++ {
+		why := reason(i)
+		if n := len(out); n > 0 && out[n-1].Reason == why {
+			out[n-1].To = g.at(i)
+			continue
+		}
+		out = append(out, UnknownRange{Span{g.at(i), g.at(i)}, why})
+	}
+	return out
+}
+
+// worst names the engine with the worst number at the last step.
+func (x *reading) worst(ctx context.Context) error {
+	if x.req.Instance != "" {
+		return nil
+	}
+	last := x.g.n - 1
+	p := x.quantiles[len(x.quantiles)-1]
+	for _, q := range x.quantiles {
+		p = max(p, q)
+	}
+	numbers := map[string]Number{} // by key of engine
+	switch {
+	case x.s.Kind == signal.Quantile:
+		for key, h := range x.hists {
+			if n, ok := h.quantile(p, x.s.Scale()); ok {
+				numbers[key] = n
+			}
+		}
+	case x.req.By == signal.ByEngine:
+		for key, row := range x.values[0].rows {
+			if v := row.values[last]; !math.IsNaN(v) {
+				numbers[key] = Number{Value: &v, State: StateValue}
+			}
+		}
+	default:
+		form := signal.Raw
+		if x.recorded[last] {
+			form = signal.Recorded
+		}
+		q := x.query(form, 0)
+		q.By = signal.ByEngine
+		expr, err := signal.Compile(x.s, q)
+		if err != nil {
+			return fmt.Errorf("metricstore: %w", err)
+		}
+		v, err := x.r.instant(ctx, expr, x.g.at(last))
+		if err != nil {
+			return err
+		}
+		for _, s := range v {
+			if !math.IsNaN(s.F) {
+				numbers[keyOf(s.Metric, signal.ByEngine)] = Number{Value: pointer(s.F), State: StateValue}
+			}
+		}
+	}
+	if len(numbers) < 2 {
+		return nil
+	}
+	worst := ""
+	for _, key := range sortedKeys(numbers) {
+		if worst == "" || worse(numbers[key], numbers[worst], x.s.Higher) {
+			worst = key
+		}
+	}
+	instance, _, _ := strings.Cut(worst, "\x00")
+	w := &Worst{Instance: instance, Name: x.fleet.name(instance), Number: numbers[worst]}
+	if e, ok := x.fleet.find(instance); ok {
+		w.Job = e.Job
+	}
+	if x.s.Kind == signal.Quantile {
+		w.Line = "p" + strconv.FormatFloat(p*100, 'f', -1, 64)
+	}
+	x.res.Worst = w
+	return nil
+}
+
+// worse compares two numbers; of percentiles beyond the last bound the one with more events there.
+func worse(a, b Number, higher bool) bool {
+	if *a.Value != *b.Value {
+		return (*a.Value < *b.Value) == higher
+	}
+	if a.ShareAbove != nil && b.ShareAbove != nil {
+		return *a.ShareAbove > *b.ShareAbove
+	}
+	return false
+}
+
+// caveat of the sources that were used.
+func (x *reading) caveat() string {
+	var out []string
+	for _, s := range x.usedSources() {
+		if s.Caveat != "" && !contains(out, s.Caveat) {
+			out = append(out, s.Caveat)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// usedSources guesses the sources from the names that the range holds: of each backend the first that is
+// there, fallbacks only without others.
+func (x *reading) usedSources() []signal.Source {
+	var out, fallbacks []signal.Source
+	seen := map[engine.Backend]bool{}
+	for _, src := range x.s.Sources {
+		if seen[src.Backend] || !slices.ContainsFunc(src.Num, func(t signal.Term) bool { return x.fleet.holds(t.Metric) }) {
+			continue
+		}
+		seen[src.Backend] = true
+		if src.Fallback {
+			fallbacks = append(fallbacks, src)
+		} else {
+			out = append(out, src)
+		}
+	}
+	if len(out) == 0 {
+		return fallbacks
+	}
+	return out
+}
+
+// warn adds the names of the sources, and those of the fleet's warnings that change this signal's numbers.
+func (x *reading) warn() {
+	for _, s := range x.usedSources() {
+		name := s.Name
+		if name == "" && len(s.Num) > 0 {
+			name = s.Num[0].Metric
+		}
+		if !contains(x.res.Sources, name) {
+			x.res.Sources = append(x.res.Sources, name)
+		}
+	}
+	for _, w := range x.fleet.warnings {
+		if (w.Code == "alternating_target" || w.Code == "under_reported") && (x.req.Instance == "" || x.req.Instance == w.Where) {
+			x.res.Warnings = append(x.res.Warnings, w)
+		}
+	}
+}
