@@ -162,6 +162,8 @@ export interface SignalOptions {
   /** the engine whose line it is, from its labels: id and name */
   engineOf?: ((labels: Record<string, string>) => { id: string; name: string } | undefined) | undefined;
   thresholds?: ChartModel["thresholds"];
+  /** lines beside the signal's own: the median of a role */
+  extra?: ChartLine[];
 }
 
 /** A signal's answer as a chart. */
@@ -180,6 +182,7 @@ export function fromSignal(d: api.SignalData, opts: SignalOptions = {}): ChartMo
   }));
   const cut = worstSeven(all, opts.higher === true);
   if (!opts.palette && several && lines.length > 1) cut.lines.forEach((l, i) => Object.assign(l, stroke(i)));
+  cut.lines = [...cut.lines, ...(opts.extra ?? [])];
   return chartModel({
     title: opts.title ?? d.title,
     unit: opts.unit ?? d.unit,
@@ -273,7 +276,7 @@ export function fromRanges(title: string, unit: string, results: { result: Range
   if (several) cut.lines.forEach((l, i) => Object.assign(l, opts.palette?.of(l.name) ?? stroke(i)));
   return chartModel({
     title, unit, from: first?.from ?? 0, to: first?.to ?? 1, step: first?.step ?? 1, ...cut,
-    marks: opts.marks ?? [], min: opts.min, max: opts.max,
+    marks: opts.marks ?? [], thresholds: opts.thresholds ?? [], min: opts.min, max: opts.max,
   });
 }
 

@@ -55,7 +55,7 @@ export function useGlobalKeys(): void {
       else if (Number.isFinite(dataRange.value.from)) zoomTo({ kind: "data" });
     },
     Escape: () => zoomBack(),
-  });
+  }, 0);
 }
 
 export function KeyMap() {

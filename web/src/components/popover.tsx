@@ -16,7 +16,7 @@ function useLayer(onClose: () => void, focus: boolean) {
   const ref = useRef<HTMLDivElement>(null);
   const close = useRef(onClose);
   close.current = onClose;
-  useKeys({ Escape: () => close.current() });
+  useKeys({ Escape: () => close.current() }, 2);
   useEffect(() => {
     const before = document.activeElement;
     if (focus) (ref.current?.querySelector<HTMLElement>("[data-autofocus]") ?? ref.current)?.focus({ preventScroll: true });

@@ -6,21 +6,20 @@ import { useEffect, useRef } from "preact/hooks";
 export type Action = (e: KeyboardEvent) => boolean | void;
 export type Bindings = Record<string, Action>;
 
-const layers: { current: Bindings }[] = [];
+const layers: { current: Bindings; level: number }[] = [];
 let prefix = "";
 let prefixAt = 0;
 const PREFIX_MS = 1500;
 
-/** Binds keys while the component is shown. */
-export function useKeys(bindings: Bindings): void {
+/** Binds keys while the component is shown. level: 0 the shell, 1 a page, 2 what is laid over it. */
+export function useKeys(bindings: Bindings, level: 0 | 1 | 2 = 1): void {
   const ref = useRef(bindings);
   ref.current = bindings;
   useEffect(() => {
-    layers.push(ref);
-    return () => {
-      const i = layers.indexOf(ref);
-      if (i >= 0) layers.splice(i, 1);
-    };
+    const layer = { get current() { return ref.current; }, level };
+    layers.push(layer);
+    layers.sort((a, b) => a.level - b.level);
+    return () => void layers.splice(layers.indexOf(layer), 1);
   }, []);
 }
 
