@@ -88,6 +88,7 @@ func load(t testing.TB, to storage.AppendableV2, text string, extra ...string) {
 				continue
 			}
 			if _, err := app.Append(0, b.Labels(), 0, loadStart.Add(time.Duration(i)*step).UnixMilli(), v.Value, nil, nil, storage.AOptions{}); err != nil {
+				_ = app.Rollback() // else the store waits for it
 				t.Fatalf("%s: %v", line, err)
 			}
 		}

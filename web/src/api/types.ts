@@ -145,7 +145,12 @@ export interface Engine {
   model: string;
   /** "direct", "router": which view of it counts */
   view: string;
+  /** data-parallel ranks that are visible */
   dp_ranks: string[];
+  /** how many there are, as the engine says; 0 unknown */
+  dp_size: number;
+  /** at the end of the range; null: seen through a router only, or not scraped then */
+  up: boolean | null;
   level: Level;
   /** one short clause, "" when ok */
   why: string;
