@@ -140,6 +140,9 @@ func newBuilder(s Signal, q Query) (*builder, error) {
 	if q.Quantile < 0 || q.Quantile > 1 {
 		return nil, fmt.Errorf("signal %q: quantile %g is outside 0..1", s.ID, q.Quantile)
 	}
+	if s.RawOnly {
+		q.Form = Raw
+	}
 	b := &builder{s: s, q: q}
 	if q.Window == 0 {
 		b.q.Window = s.window()

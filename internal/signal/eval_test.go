@@ -26,7 +26,7 @@ import (
 
 // store is a storage with loaded series, a PromQL engine as Rollscope runs it, and the built-in rules.
 type store struct {
-	t      *testing.T
+	t      testing.TB
 	db     *teststorage.TestStorage
 	engine *promql.Engine
 	groups []*rules.Group

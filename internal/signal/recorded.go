@@ -126,6 +126,8 @@ func (b *builder) recordedBuckets() (string, error) {
 	}
 	series := b.series("engine", "_bucket")
 	switch {
+	case b.fromFleet():
+		return b.series("fleet", "_bucket"), nil
 	case b.q.By == ByEngine:
 		return series, nil
 	case b.q.CommonBounds || b.q.By == ByFleet:

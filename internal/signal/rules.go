@@ -41,6 +41,9 @@ func RecordingRules(c *Catalog) []byte {
 	groups := []ruleGroup{identityGroup()}
 	byGroup := map[string]int{}
 	for _, s := range c.signals {
+		if s.RawOnly {
+			continue
+		}
 		i, ok := byGroup[s.Group]
 		if !ok {
 			i = len(groups)
@@ -76,15 +79,16 @@ func signalRules(s Signal) []rule {
 	}
 	switch s.Kind {
 	case Quantile:
-		each("_bucket", bucketOf)
 		each("_count", countOf)
-		buckets, count := recordedName("engine", s, "_bucket"), recordedName("engine", s, "_count")
+		each("_bucket", bucketOf)
+		buckets := recordedName("engine", s, "_bucket")
+		fleet("_count", fmt.Sprintf("sum(%s)", recordedName("engine", s, "_count")))
+		fleet("_bucket", commonBounds(buckets, nil))
 		for _, q := range recordedQuantiles {
 			b := builder{s: s, q: Query{Quantile: q}}
 			out = append(out, rule{Record: recordedName("engine", s, quantileName(q)), Expr: b.quantileOf(buckets)})
-			fleet(quantileName(q), b.quantileOf(commonBounds(buckets, nil)))
+			fleet(quantileName(q), b.quantileOf(recordedName("fleet", s, "_bucket")))
 		}
-		fleet("_count", fmt.Sprintf("sum(%s)", count))
 	case Share:
 		each("_num", numOf)
 		each("_den", denOf)
@@ -140,7 +144,11 @@ func (p part) rule(s Signal, name string, sd side) rule {
 		labels["role"] = string(roleOf(p.backend))
 	}
 	if p.fallback {
-		expr = fmt.Sprintf(`%s unless on () %s{backend!=%q}`, operand(expr), name, string(p.backend))
+		witness := name
+		if sd == bucketOf {
+			witness = recordedName("engine", s, "_count")
+		}
+		expr = fmt.Sprintf(`%s unless on () %s{backend!=%q}`, operand(expr), witness, string(p.backend))
 	}
 	return rule{Record: name, Expr: expr, Labels: labels}
 }

@@ -40,6 +40,9 @@ type Signal struct {
 	Roles   []engine.Role
 	Sources []Source // alternatives, best first within a backend; see Source
 	Custom  bool     // from the user's config, or found in the store without being in the catalog
+	// RawOnly tells that no rules record the signal, since it is rarely asked over long ranges and has many
+	// buckets; its recorded form is the raw one.
+	RawOnly bool
 }
 
 // Source is one way to compute a signal. Of the sources of one backend the first whose metrics an

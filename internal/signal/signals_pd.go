@@ -116,17 +116,17 @@ func pdSignals() []Signal {
 			}},
 		},
 		{
-			ID: "pd_prefill_transfer_time", Title: "Prefill: KV transfer stage", Short: "Transfer stage", Group: group, Unit: "seconds", Kind: Quantile, Roles: prefill,
+			ID: "pd_prefill_transfer_time", Title: "Prefill: KV transfer stage", Short: "Transfer stage", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefill,
 			Meaning: "Prefill engines: time of the stage in which a request's KV cache is sent.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "per stage", Since: "0.5.3rc2", Num: leader("sglang:per_stage_req_latency_seconds", `stage="prefill_transfer_kv_cache"`)}},
 		},
 		{
-			ID: "pd_prefill_bootstrap_time", Title: "Prefill: bootstrap stage", Short: "Bootstrap stage", Group: group, Unit: "seconds", Kind: Quantile, Roles: prefill,
+			ID: "pd_prefill_bootstrap_time", Title: "Prefill: bootstrap stage", Short: "Bootstrap stage", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefill,
 			Meaning: "Prefill engines: time of the stage in which a request waits for the handshake.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "per stage", Since: "0.5.3rc2", Num: leader("sglang:per_stage_req_latency_seconds", `stage="prefill_bootstrap"`)}},
 		},
 		{
-			ID: "pd_decode_wait_time", Title: "Decode: KV arrival stage", Short: "Arrival stage", Group: group, Unit: "seconds", Kind: Quantile, Roles: decode,
+			ID: "pd_decode_wait_time", Title: "Decode: KV arrival stage", Short: "Arrival stage", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: decode,
 			Meaning: "Decode engines: time of the stage in which a request waits for its KV cache to arrive.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "per stage", Since: "0.5.3rc2", Num: leader("sglang:per_stage_req_latency_seconds", `stage="decode_transferred"`)}},
 		},

@@ -77,7 +77,7 @@ func requestSignals() []Signal {
 			},
 		},
 		{
-			ID: "prefill_time", Title: "Prefill time", Short: "Prefill", Group: group, Unit: "seconds", Kind: Quantile, Roles: prefilling,
+			ID: "prefill_time", Title: "Prefill time", Short: "Prefill", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefilling,
 			Meaning: "Time of a request's prefill, once per request.",
 			Trap:    "SGLang splits long prompts: this is the last chunk's stage, the earlier ones are in stage chunked_prefill.",
 			Sources: []Source{
@@ -86,12 +86,12 @@ func requestSignals() []Signal {
 			},
 		},
 		{
-			ID: "decode_time", Title: "Decode time", Short: "Decode", Group: group, Unit: "seconds", Kind: Quantile, Roles: generating,
+			ID: "decode_time", Title: "Decode time", Short: "Decode", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: generating,
 			Meaning: "Time of a request's decoding, once per request.",
 			Sources: []Source{{Backend: engine.VLLM, Name: "request_decode_time", Num: whole("vllm:request_decode_time_seconds", "")}},
 		},
 		{
-			ID: "prompt_length", Title: "Prompt length", Short: "ISL", Group: group, Unit: "tokens", Kind: Quantile,
+			ID: "prompt_length", Title: "Prompt length", Short: "ISL", Group: group, Unit: "tokens", Kind: Quantile, RawOnly: true,
 			Meaning: "Prompt tokens of a request.",
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "finished requests", Since: "0.4.6.post4", Num: whole("sglang:prompt_tokens_histogram", "")},
@@ -100,7 +100,7 @@ func requestSignals() []Signal {
 			},
 		},
 		{
-			ID: "generation_length", Title: "Answer length", Short: "OSL", Group: group, Unit: "tokens", Kind: Quantile,
+			ID: "generation_length", Title: "Answer length", Short: "OSL", Group: group, Unit: "tokens", Kind: Quantile, RawOnly: true,
 			Meaning: "Output tokens of a request.",
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "finished requests", Since: "0.4.6.post4", Num: whole("sglang:generation_tokens_histogram", "")},

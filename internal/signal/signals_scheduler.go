@@ -92,12 +92,12 @@ func schedulerSignals() []Signal {
 			Sources: []Source{{Backend: engine.SGLang, Name: "decode_sum_seq_lens", Since: "0.5.7", Num: leader("sglang:decode_sum_seq_lens", "")}},
 		},
 		{
-			ID: "prefill_delay", Title: "Prefill delay", Short: "Delay", Group: sched, Unit: "seconds", Kind: Quantile, Roles: prefilling,
+			ID: "prefill_delay", Title: "Prefill delay", Short: "Delay", Group: sched, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefilling,
 			Meaning: "Time for which the prefill delayer held a prefill back.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "prefill_delayer_wait", Since: "0.5.8", Num: leader("sglang:prefill_delayer_wait_seconds", "")}},
 		},
 		{
-			ID: "grammar_compile_time", Title: "Grammar compilation", Short: "Grammar", Group: sched, Unit: "seconds", Kind: Quantile,
+			ID: "grammar_compile_time", Title: "Grammar compilation", Short: "Grammar", Group: sched, Unit: "seconds", Kind: Quantile, RawOnly: true,
 			Meaning: "Time to compile a grammar.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "grammar_compilation_time", Since: "0.5.2", Num: leader("sglang:grammar_compilation_time_seconds", "")}},
 		},
