@@ -1,0 +1,406 @@
+package torchfile
+
+import (
+	"encoding/binary"
+	"sort"
+)
+
+// Doc is what one Load or Scan decoded: the root value, the names of the classes that the pickle
+// mentions, and, after a salvaged cut, the error. A Doc decodes deferred values when they are asked
+// for, so it is not safe for concurrent use; different Docs of one File are.
+type Doc struct {
+	f   *File
+	src []byte // the pickle
+	lim Limits
+
+	nodes []node
+	exts  []ext // exts[0] is unused
+	cells arena
+
+	memo    []uint64          // slot -> cell.a of the value, see remember
+	memoFar map[uint32]uint64 // slots far beyond the end of memo
+	lowPut  int               // lowest slot assigned out of order since the last element
+	memoLen int               // slots in use: what MEMOIZE assigns next
+	memoAux []slot            // values that do not fit in a memo entry
+	puts    []uint64          // where slot 0, 64, 128, ... was assigned, for MEMOIZE
+
+	classes  []classInfo
+	classIdx map[string]int
+	extra    []byte // unescaped text of protocol 0
+
+	ops, mem int64
+	depth    int // of nested resolves
+	resolved map[[2]uint64]resolution
+	lazy     bool // there are deferred values
+	inVisit  bool // the caller's code runs
+
+	root     cell
+	cut      error
+	end      int
+	elements []span
+}
+
+type classInfo struct {
+	Class
+	known known
+	attr  bool // reached by getattr from another name
+}
+
+type span struct {
+	start, end int
+	memo       int // slots in use at start
+}
+
+type resolution struct {
+	c   cell
+	err error
+}
+
+func newDoc(f *File, src []byte) *Doc {
+	d := &Doc{f: f, src: src, lim: f.opts.Limits.withDefaults(len(src))}
+	d.nodes = make([]node, 0, 64)
+	d.exts = make([]ext, 1, 8)
+	d.memo = make([]uint64, 0, 256)
+	d.classIdx = make(map[string]int)
+	d.resolved = make(map[[2]uint64]resolution)
+	return d
+}
+
+// Root is the pickled value; after a cut, what there was of it.
+func (d *Doc) Root() Value { return Value{d, d.root} }
+
+// Cut is the error that ended a salvaged read early, nil when the pickle was complete.
+func (d *Doc) Cut() error { return d.cut }
+
+// Size is the number of bytes of pickle that were read, including the STOP opcode.
+func (d *Doc) Size() int64 { return int64(d.end) }
+
+// GlobalRef is a class or function that a pickle mentions.
+type GlobalRef struct {
+	Class
+	// Known says that this package gives the name a meaning (tensors, arrays, OrderedDict, ...).
+	// Others are opaque: their arguments and state can be read, nothing more.
+	Known bool
+}
+
+// Globals lists the classes and functions that the pickle mentions, those in deferred values
+// included, sorted by name. None of them was imported or called.
+func (d *Doc) Globals() []GlobalRef {
+	out := make([]GlobalRef, 0, len(d.classes))
+	for _, c := range d.classes {
+		out = append(out, GlobalRef{c.Class, c.known != knOpaque})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].String() < out[j].String() })
+	return out
+}
+
+// Elements is the number of elements that a Scan with Index recorded.
+func (d *Doc) Elements() int { return len(d.elements) }
+
+// Element decodes element i of a Scan with Index again, without a filter.
+func (d *Doc) Element(i int) (v Value, err error) {
+	if i < 0 || i >= len(d.elements) {
+		return Value{}, &Error{File: d.f.name, Offset: -1, Sort: ErrCorrupt,
+			What: "no such element; Scan must have run with Index"}
+	}
+	defer d.f.leave(d.f.enter(), &err, nil)
+	s := d.elements[i]
+	c, err := d.replay(s.start, s.end, -1, s.memo)
+	return Value{d, c}, err
+}
+
+// charge accounts n bytes of memory.
+func (d *Doc) charge(n int64) error {
+	d.mem += n
+	if d.mem > d.lim.MaxMemory {
+		return d.fail(-1, ErrLimit, "decoding needs more than Limits.MaxMemory (%d bytes)", d.lim.MaxMemory)
+	}
+	return nil
+}
+
+func (d *Doc) fail(pos int, sort error, format string, args ...any) *Error {
+	e := d.f.errorf(sort, format, args...)
+	e.Record = d.f.pickleName
+	e.Offset = int64(pos)
+	return e
+}
+
+// spend accounts n opcodes.
+func (d *Doc) spend(n int) error {
+	d.ops += int64(n)
+	if d.ops > d.lim.MaxOps {
+		return d.fail(-1, ErrLimit, "decoding needs more than Limits.MaxOps (%d) opcodes", d.lim.MaxOps)
+	}
+	return nil
+}
+
+func (d *Doc) newNode(n node) (cell, error) {
+	if len(d.nodes) == cap(d.nodes) {
+		if err := d.charge(int64(cap(d.nodes)) * 48); err != nil {
+			return cell{}, err
+		}
+	}
+	d.nodes = append(d.nodes, n)
+	return mkCell(ckNode, 0, len(d.nodes)-1, 0), nil
+}
+
+func (d *Doc) node(c cell) *node { return &d.nodes[c.off()] }
+
+// extOf returns the node's extension, making one when it has none.
+func (d *Doc) extOf(n *node) (*ext, error) {
+	if n.ext == 0 {
+		if len(d.exts) == cap(d.exts) {
+			if err := d.charge(int64(cap(d.exts)) * 80); err != nil {
+				return nil, err
+			}
+		}
+		d.exts = append(d.exts, ext{})
+		n.ext = uint32(len(d.exts) - 1)
+	}
+	return &d.exts[n.ext], nil
+}
+
+// grow makes room for add more cells in a list and returns the part to fill.
+func (d *Doc) grow(l *listRef, add int) ([]cell, error) {
+	want := int(l.n) + add
+	if want > 1<<31 {
+		return nil, d.fail(-1, ErrLimit, "a container has more than 2^31 cells")
+	}
+	if want > int(l.size) {
+		if d.cells.extend(l.ref, int(l.size), want) {
+			l.size = uint32(want)
+		} else {
+			size := want
+			if l.size > 0 {
+				size = max(want, 2*int(l.size))
+			}
+			ref, grown := d.cells.alloc(size)
+			if err := d.charge(grown); err != nil {
+				return nil, err
+			}
+			copy(d.cells.at(ref, want), d.cells.at(l.ref, int(l.n)))
+			l.ref, l.size = ref, uint32(size)
+		}
+	}
+	old := int(l.n)
+	l.n = uint32(want)
+	return d.cells.at(l.ref, want)[old:], nil
+}
+
+// addCells appends the slots' values to a node's cells.
+func (d *Doc) addCells(n *node, items []slot) error {
+	if n.flags&flagRun != 0 {
+		if err := d.unrun(n); err != nil {
+			return err
+		}
+	}
+	l := listRef{n.ref, n.n, n.size}
+	to, err := d.grow(&l, len(items))
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		to[i] = items[i].c
+	}
+	n.ref, n.n, n.size = l.ref, l.n, l.size
+	return nil
+}
+
+// unrun turns a packed run into cells, because something else is appended to the list.
+func (d *Doc) unrun(n *node) error {
+	cur := runCursor{d.src, int(n.ref), int(n.aux)}
+	count := int(n.n)
+	ref, grown := d.cells.alloc(count)
+	if err := d.charge(grown); err != nil {
+		return err
+	}
+	to := d.cells.at(ref, count)
+	for i := range to {
+		to[i], _ = cur.next()
+	}
+	n.ref, n.size = ref, uint32(count)
+	n.flags &^= flagRun
+	n.aux, n.what = 0, 0
+	return nil
+}
+
+// The memo. An entry is the a of the value's cell when that is enough to make the value again: the
+// offset of a string's bytes (its length stands before them), a node, a class. An element that was
+// streamed leaves ckDeferred entries: where the value begins. Everything else goes to memoAux.
+
+func (d *Doc) remember(idx int, s slot, pos int) error {
+	a := s.c.a
+	switch s.c.kind() {
+	case ckNode, ckGlobal, ckDeferred, ckMemoRef:
+		if s.c.kind() == ckMemoRef {
+			a = mkCell(ckDeferred, 0, s.c.off(), 0).a
+		}
+	case ckStr, ckBytes, ckByteArray:
+		if s.c.sub()&subHeader == subNoLen {
+			a = 0
+		}
+	default:
+		a = 0
+	}
+	if a == 0 {
+		if err := d.charge(24); err != nil {
+			return err
+		}
+		d.memoAux = append(d.memoAux, s)
+		a = mkCell(ckAux, 0, len(d.memoAux)-1, 0).a
+	}
+	return d.setMemo(idx, a, pos)
+}
+
+func (d *Doc) setMemo(idx int, a uint64, pos int) error {
+	switch {
+	case idx < len(d.memo):
+		if d.memo[idx] == 0 {
+			d.memoLen++
+		} else if d.lazy {
+			return d.fail(pos, ErrOrder, "memo slot %d is assigned twice; read the file with Load and no filter", idx)
+		}
+		d.memo[idx] = a
+		d.lowPut = min(d.lowPut, idx)
+		return nil
+	case idx <= len(d.memo)+1024:
+		if idx >= d.lim.MaxMemo {
+			return d.fail(pos, ErrLimit, "memo slot %d is beyond Limits.MaxMemo (%d)", idx, d.lim.MaxMemo)
+		}
+		if idx >= cap(d.memo) {
+			if err := d.charge(int64(cap(d.memo)+1024) * 8); err != nil {
+				return err
+			}
+		}
+		for len(d.memo) < idx {
+			d.memo = append(d.memo, 0)
+		}
+		d.memo = append(d.memo, a)
+		d.memoLen++
+		for len(d.puts) <= (len(d.memo)-1)>>6 {
+			d.puts = append(d.puts, uint64(pos))
+		}
+		return nil
+	}
+	if d.memoFar == nil {
+		d.memoFar = make(map[uint32]uint64)
+	}
+	if _, ok := d.memoFar[uint32(idx)]; !ok {
+		d.memoLen++
+		if err := d.charge(40); err != nil {
+			return err
+		}
+	} else if d.lazy {
+		return d.fail(pos, ErrOrder, "memo slot %d is assigned twice; read the file with Load and no filter", idx)
+	}
+	if d.memoLen > d.lim.MaxMemo {
+		return d.fail(pos, ErrLimit, "more memo slots than Limits.MaxMemo (%d)", d.lim.MaxMemo)
+	}
+	d.memoFar[uint32(idx)] = a
+	return nil
+}
+
+// memoEntry is the raw entry of a memo slot, 0 when it was never assigned.
+func (d *Doc) memoEntry(idx int) uint64 {
+	if idx < len(d.memo) {
+		return d.memo[idx]
+	}
+	return d.memoFar[uint32(idx)]
+}
+
+// recall makes the value in a memo slot; an empty cell when the slot was never assigned.
+func (d *Doc) recall(idx int) cell {
+	c := cell{a: d.memoEntry(idx)}
+	switch c.kind() {
+	case ckStr, ckBytes, ckByteArray:
+		return c.sized(d.src)
+	case ckAux:
+		return d.memoAux[c.off()].c
+	case ckDeferred:
+		return mkCell(ckMemoRef, 0, c.off(), uint64(idx))
+	}
+	return c
+}
+
+// memoCountAt returns how many memo slots were in use before offset off. Only pickles of protocol 4
+// and 5 need it: MEMOIZE does not say which slot it assigns.
+func (d *Doc) memoCountAt(off int) (int, error) {
+	// The last checkpoint before off: the opcode at puts[i] assigned slot i*64.
+	i := sort.Search(len(d.puts), func(i int) bool { return int(d.puts[i]) >= off }) - 1
+	pos, n := 0, 0
+	if i >= 0 {
+		pos, n = int(d.puts[i]), i*64
+	}
+	for pos < off {
+		if err := d.spend(1); err != nil {
+			return 0, err
+		}
+		op := d.src[pos]
+		next, err := d.nextOp(pos)
+		if err != nil {
+			return 0, err
+		}
+		if op == opMemoize {
+			n++
+		}
+		if op == opMark {
+			next, _, _ = scanRun(d.src, next)
+		}
+		pos = next
+	}
+	return n, nil
+}
+
+// nextOp returns where the opcode after the one at pos begins.
+func (d *Doc) nextOp(pos int) (int, error) {
+	b := d.src
+	op := b[pos]
+	size := 1
+	switch op {
+	case opBinInt1, opBinGet, opBinPut, opProto, opExt1:
+		size = 2
+	case opBinInt2, opExt2:
+		size = 3
+	case opBinInt, opLongBinGet, opLongBinPut, opExt4:
+		size = 5
+	case opBinFloat, opFrame:
+		size = 9
+	case opShortBinUnicode, opShortBinString, opShortBinBytes, opLong1:
+		if pos+2 > len(b) {
+			return 0, d.cutAt(pos, "the length of a short string")
+		}
+		size = 2 + int(b[pos+1])
+	case opBinUnicode, opBinString, opBinBytes, opLong4:
+		if pos+5 > len(b) {
+			return 0, d.cutAt(pos, "the length of a string")
+		}
+		size = 5 + int(binary.LittleEndian.Uint32(b[pos+1:]))
+	case opBinUnicode8, opBinBytes8, opByteArray8:
+		if pos+9 > len(b) {
+			return 0, d.cutAt(pos, "the length of a string")
+		}
+		n := binary.LittleEndian.Uint64(b[pos+1:])
+		if n > maxOffset {
+			return 0, d.fail(pos, ErrCorrupt, "a string of %d bytes", n)
+		}
+		size = 9 + int(n)
+	case opInt, opLong, opFloat, opString, opUnicode, opPersID, opGet, opPut:
+		_, next, err := d.line(pos + 1)
+		return next, err
+	case opGlobal, opInst:
+		_, next, err := d.line(pos + 1)
+		if err == nil {
+			_, next, err = d.line(next)
+		}
+		return next, err
+	}
+	if pos+size > len(b) {
+		return 0, d.cutAt(pos, "an opcode's argument")
+	}
+	return pos + size, nil
+}
+
+// cutAt is the error of a pickle that ends inside what.
+func (d *Doc) cutAt(pos int, what string) error {
+	return d.fail(pos, ErrIncomplete, "the pickle ends within %s: still being written or cut", what)
+}

@@ -1,0 +1,216 @@
+package torchfile
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Most bytes of a rollout dump are lists of token ids, masks and log-probabilities: long runs of the
+// opcodes BININT1, BININT2, BININT, BINFLOAT (and None, True, False, LONG1) between MARK and APPENDS.
+// Such a list is never unpacked: its node keeps where the run begins and ends, and its numbers are
+// decoded from the map when somebody asks.
+
+// scanRun walks the run that begins at pos and returns where it ends, how many elements it has, and
+// what they are. It stops before the first byte that belongs to no element.
+func scanRun(b []byte, pos int) (end, n int, what uint8) {
+	// The fast loops look ahead by up to 40 bytes; the slow one below finishes the rest.
+	for pos+48 <= len(b) {
+		switch b[pos] {
+		case opBinFloat:
+			what |= runFloat
+			pos += 9
+			n++
+			for pos+36 <= len(b) && b[pos] == opBinFloat && b[pos+9] == opBinFloat &&
+				b[pos+18] == opBinFloat && b[pos+27] == opBinFloat {
+				pos += 36
+				n += 4
+			}
+		case opBinInt1:
+			const mask, all = 0x00ff00ff00ff00ff, 0x004b004b004b004b
+			what |= runInt
+			pos += 2
+			n++
+			for pos+16 <= len(b) && binary.LittleEndian.Uint64(b[pos:])&mask == all &&
+				binary.LittleEndian.Uint64(b[pos+8:])&mask == all {
+				pos += 16
+				n += 8
+			}
+		default:
+			for range 5 { // at most 45 bytes
+				info := runInfo[b[pos]]
+				size := int(info & runSize)
+				if size == 0 {
+					next := oddElement(b, pos)
+					if next == 0 {
+						return pos, n, what
+					}
+					if b[pos] == opLong1 {
+						what |= runInt
+						n++
+					}
+					pos = next
+					break
+				}
+				what |= info &^ runSize
+				pos += size
+				n++
+			}
+		}
+	}
+	for pos < len(b) {
+		info := runInfo[b[pos]]
+		size := int(info & runSize)
+		if size == 0 {
+			next := oddElement(b, pos)
+			if next == 0 {
+				break
+			}
+			if b[pos] == opLong1 {
+				what |= runInt
+				n++
+			}
+			pos = next
+			continue
+		}
+		if pos+size > len(b) {
+			break
+		}
+		what |= info &^ runSize
+		pos += size
+		n++
+	}
+	return pos, n, what
+}
+
+// oddElement returns where the element or frame header at pos ends when it is one that may stand in
+// a run but has no fixed size: an integer of up to 8 bytes (LONG1), or a FRAME header, which may stand
+// anywhere. 0 when it is neither.
+func oddElement(b []byte, pos int) int {
+	switch b[pos] {
+	case opLong1:
+		if pos+2 <= len(b) && b[pos+1] <= 8 && pos+2+int(b[pos+1]) <= len(b) {
+			return pos + 2 + int(b[pos+1])
+		}
+	case opFrame:
+		if pos+9 <= len(b) {
+			return pos + 9
+		}
+	}
+	return 0
+}
+
+// runCursor decodes the elements of a run. A run may hold several batches, each closed by APPENDS
+// and followed by the next MARK.
+type runCursor struct {
+	b        []byte
+	pos, end int
+}
+
+// next returns the next element as a cell; false at the end.
+func (c *runCursor) next() (cell, bool) {
+	for c.pos < c.end {
+		p := c.pos
+		switch c.b[p] {
+		case opBinInt1:
+			c.pos += 2
+			return intCell(int64(c.b[p+1])), true
+		case opBinInt2:
+			c.pos += 3
+			return intCell(int64(binary.LittleEndian.Uint16(c.b[p+1:]))), true
+		case opBinInt:
+			c.pos += 5
+			return intCell(int64(int32(binary.LittleEndian.Uint32(c.b[p+1:])))), true
+		case opBinFloat:
+			c.pos += 9
+			return cell{a: uint64(ckFloat), b: binary.BigEndian.Uint64(c.b[p+1:])}, true
+		case opNone:
+			c.pos++
+			return cell{a: uint64(ckNone)}, true
+		case opNewTrue:
+			c.pos++
+			return boolCell(true), true
+		case opNewFalse:
+			c.pos++
+			return boolCell(false), true
+		case opLong1:
+			n := int(c.b[p+1])
+			c.pos += 2 + n
+			return intCell(smallLong(c.b[p+2 : p+2+n])), true
+		case opFrame:
+			c.pos += 9
+		default: // APPENDS, MARK: between batches
+			c.pos++
+		}
+	}
+	return cell{}, false
+}
+
+// smallLong decodes a little-endian two's complement integer of at most 8 bytes.
+func smallLong(b []byte) int64 {
+	var v uint64
+	for i, x := range b {
+		v |= uint64(x) << (8 * i)
+	}
+	if n := len(b); n > 0 && n < 8 && b[n-1]&0x80 != 0 {
+		v |= math.MaxUint64 << (8 * n)
+	}
+	return int64(v)
+}
+
+// appendRunInts appends the integers of a run whose elements are all integers or booleans.
+func appendRunInts(dst []int64, b []byte, pos, end int) []int64 {
+	for pos < end {
+		switch b[pos] {
+		case opBinInt1:
+			dst = append(dst, int64(b[pos+1]))
+			pos += 2
+		case opBinInt2:
+			dst = append(dst, int64(binary.LittleEndian.Uint16(b[pos+1:])))
+			pos += 3
+		case opBinInt:
+			dst = append(dst, int64(int32(binary.LittleEndian.Uint32(b[pos+1:]))))
+			pos += 5
+		case opNewTrue:
+			dst = append(dst, 1)
+			pos++
+		case opNewFalse:
+			dst = append(dst, 0)
+			pos++
+		case opLong1:
+			n := int(b[pos+1])
+			dst = append(dst, smallLong(b[pos+2:pos+2+n]))
+			pos += 2 + n
+		case opFrame:
+			pos += 9
+		default:
+			pos++
+		}
+	}
+	return dst
+}
+
+// appendRunFloats appends the numbers of a run as float64; None becomes NaN.
+func appendRunFloats(dst []float64, b []byte, pos, end int) []float64 {
+	for pos < end {
+		if b[pos] == opBinFloat {
+			dst = append(dst, math.Float64frombits(binary.BigEndian.Uint64(b[pos+1:])))
+			pos += 9
+			continue
+		}
+		c := runCursor{b: b, pos: pos, end: end}
+		v, ok := c.next()
+		if !ok {
+			break
+		}
+		pos = c.pos
+		switch v.kind() {
+		case ckFloat:
+			dst = append(dst, math.Float64frombits(v.b))
+		case ckNone:
+			dst = append(dst, math.NaN())
+		default:
+			dst = append(dst, float64(int64(v.b)))
+		}
+	}
+	return dst
+}
