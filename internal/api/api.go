@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,6 +74,7 @@ type API struct {
 	metrics *httpMetrics
 	writer  writer
 	live    *live
+	held    coverage
 }
 
 // New makes the handler. It serves at once; while Options.Ready says otherwise, answers that need the
@@ -116,9 +118,42 @@ func (a *API) Close() { a.live.close() }
 // clock is now, or the end of the data in an archive: there, "the last hour" is the last that was recorded.
 func (a *API) clock(ctx context.Context) time.Time {
 	if a.Mode == ModeArchive {
-		if _, last, _, err := a.Reader.Coverage(ctx); err == nil && !last.IsZero() {
+		if _, last, _, err := a.coverage(ctx); err == nil && !last.IsZero() {
 			return last
 		}
 	}
 	return a.Now()
+}
+
+// coverageAge is how old an answer about what the store holds may be: finding it out reads the index.
+const coverageAge = 15 * time.Second
+
+// coverage is the last answer to what the store holds.
+type coverage struct {
+	mu          sync.Mutex
+	first, last time.Time
+	gaps        []Interval
+	read        time.Time // zero: never
+}
+
+// coverage returns the range of the data and its gaps, a few seconds old at most; of a store that is
+// being written, last is that of its newest sample.
+func (a *API) coverage(ctx context.Context) (first, last time.Time, gaps []Interval, err error) {
+	c := &a.held
+	c.mu.Lock()
+	defer c.mu.Unlock() // who comes meanwhile waits for the same answer
+	if c.read.IsZero() || time.Since(c.read) >= coverageAge || c.first.IsZero() {
+		if c.first, c.last, c.gaps, err = a.Reader.Coverage(ctx); err != nil {
+			c.read = time.Time{}
+			return time.Time{}, time.Time{}, nil, err
+		}
+		c.read = time.Now() // the age of an answer, not of data
+	}
+	last = c.last
+	if db := a.Prometheus.DB; db != nil && !last.IsZero() {
+		if newest := time.UnixMilli(db().Head().MaxTime()).UTC(); newest.After(last) {
+			last = newest
+		}
+	}
+	return c.first, last, c.gaps, nil
 }

@@ -110,7 +110,7 @@ func (a *API) getLive(w http.ResponseWriter, r *http.Request) {
 func (a *API) sendTick(w http.ResponseWriter, r *http.Request, stream *http.ResponseController) bool {
 	tick := Tick{Seq: a.live.number(), Now: stamp(a.Now()), Alerts: map[Level]int{}}
 	tick.Targets, tick.TargetsUp = a.countTargets()
-	if _, last, _, err := a.Reader.Coverage(r.Context()); err == nil {
+	if _, last, _, err := a.coverage(r.Context()); err == nil {
 		tick.To = stampPtr(last)
 	}
 	if a.Rules != nil {

@@ -53,7 +53,7 @@ func (a *API) getStatus(r *http.Request) (any, error) {
 	if p := a.params(r); p.err != nil {
 		return nil, p.err
 	}
-	first, last, gaps, err := a.Reader.Coverage(r.Context())
+	first, last, gaps, err := a.coverage(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("find out what the store holds: %w", err)
 	}

@@ -5,39 +5,22 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/metricstore"
 	"github.com/rollscope/rollscope/internal/signal"
 )
 
-// coverageAge is how old an answer about what the store holds may be: finding it out reads the index.
-const coverageAge = 15 * time.Second
-
 // StoreReader is the [Reader] of a store or an archive.
-type StoreReader struct {
-	r      *metricstore.Reader
-	newest func() time.Time
-	now    func() time.Time
+type StoreReader struct{ reader func() *metricstore.Reader }
 
-	mu   sync.Mutex
-	held metricstore.Recording
-	at   time.Time // when held was found out; zero: never
-}
-
-// NewStoreReader wraps a reader. newest tells the time of the newest sample cheaply, nil if nobody can
-// (an archive); now is nil for time.Now.
-func NewStoreReader(r *metricstore.Reader, newest, now func() time.Time) *StoreReader {
-	if now == nil {
-		now = time.Now
-	}
-	return &StoreReader{r: r, newest: newest, now: now}
-}
+// NewStoreReader asks the reader that current returns: another one once a configuration with other
+// signals or engines is in force.
+func NewStoreReader(current func() *metricstore.Reader) StoreReader { return StoreReader{current} }
 
 // Signal implements [Reader].
-func (s *StoreReader) Signal(ctx context.Context, q SignalRequest) (SignalData, []Warning, error) {
-	res, err := s.r.Signal(ctx, metricstore.SignalRequest{ID: q.ID, From: q.From, To: q.To, Step: q.Step, By: signal.By(q.By),
+func (s StoreReader) Signal(ctx context.Context, q SignalRequest) (SignalData, []Warning, error) {
+	res, err := s.reader().Signal(ctx, metricstore.SignalRequest{ID: q.ID, From: q.From, To: q.To, Step: q.Step, By: signal.By(q.By),
 		Instance: q.Instance, Quantiles: q.Quantiles})
 	var missing *metricstore.NotFoundError
 	switch {
@@ -61,8 +44,8 @@ func (s *StoreReader) Signal(ctx context.Context, q SignalRequest) (SignalData, 
 }
 
 // Engines implements [Reader].
-func (s *StoreReader) Engines(ctx context.Context, from, to time.Time) ([]Engine, []Warning, error) {
-	infos, warnings, err := s.r.Engines(ctx, from, to)
+func (s StoreReader) Engines(ctx context.Context, from, to time.Time) ([]Engine, []Warning, error) {
+	infos, warnings, err := s.reader().Engines(ctx, from, to)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,29 +58,15 @@ func (s *StoreReader) Engines(ctx context.Context, from, to time.Time) ([]Engine
 	return out, fromWarnings(warnings), nil
 }
 
-// Coverage implements [Reader]. Its gaps are up to a few seconds old.
-func (s *StoreReader) Coverage(ctx context.Context) (first, last time.Time, gaps []Interval, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock() // who comes meanwhile waits for the same answer
-	if now := s.now(); s.at.IsZero() || now.Sub(s.at) >= coverageAge || now.Before(s.at) {
-		held, err := s.r.Coverage(ctx)
-		if err != nil {
-			return time.Time{}, time.Time{}, nil, err
-		}
-		s.held, s.at = held, now
-	}
-	last = s.held.Last
-	if s.newest != nil {
-		if t := s.newest(); t.After(last) && !last.IsZero() {
-			last = t
-		}
-	}
-	return s.held.First, last, intervals(s.held.Gaps), nil
+// Coverage implements [Reader].
+func (s StoreReader) Coverage(ctx context.Context) (first, last time.Time, gaps []Interval, err error) {
+	held, err := s.reader().Coverage(ctx)
+	return held.First, held.Last, intervals(held.Gaps), err
 }
 
 // Names implements [Reader].
-func (s *StoreReader) Names(ctx context.Context, from, to time.Time) ([]string, error) {
-	return s.r.Names(ctx, from, to)
+func (s StoreReader) Names(ctx context.Context, from, to time.Time) ([]string, error) {
+	return s.reader().Names(ctx, from, to)
 }
 
 func intervals(spans []metricstore.Span) []Interval {

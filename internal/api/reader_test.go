@@ -19,10 +19,9 @@ func realAPI(t *testing.T, text string, extra ...string) (*API, *metricstore.Sto
 	load(t, store.Appendable(), text, extra...)
 	cat := signal.Default()
 	reader := metricstore.NewReader(store.Queryable(), store.Engine(), metricstore.ReaderOptions{Catalog: cat, Now: func() time.Time { return now }})
-	newest := func() time.Time { return time.UnixMilli(store.DB().Head().MaxTime()).UTC() }
 	a := newAPI(t, func(o *Options) {
 		o.Prometheus, o.Catalog = overStore(store), cat
-		o.Reader = NewStoreReader(reader, newest, func() time.Time { return now })
+		o.Reader = NewStoreReader(func() *metricstore.Reader { return reader })
 		o.Targets, o.Rules = nil, nil
 	})
 	return a, store
