@@ -164,6 +164,21 @@ function prom(path, q) {
   if (bad) return [400, { status: "error", errorType: "bad_data", error: `invalid parameter "query": 1:${bad.index + 1}: parse error: unexpected identifier "${bad[0].trim()}"` }];
   const warnings = /invented|e2e_first_token/.test(expr) ? [`metric "${expr}" does not exist; did you mean sglang:time_to_first_token_seconds?`] : [];
   const infos = /rate\(sglang:queue_depth/.test(expr) ? ["metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"sglang:queue_depth\" (1:6)"] : [];
+  if (expr === "ALERTS" && path.endsWith("query_range")) {
+    const [a, b, step] = [Number(q.get("start")), Number(q.get("end")), Number(q.get("step"))];
+    const result = alerts().filter((x) => x.state !== "cannot_be_judged").flatMap((x) => ["pending", "firing"].map((alertstate) => {
+      const since = Date.parse(x.since) / 1000;
+      const values = [];
+      for (let t = a; t <= b; t += step) {
+        const firing = x.state === "firing" && t >= since;
+        const pending = t >= since - 240 && !firing;
+        const before = x.name === "PrefillQueueUp" && t > since - 1500 && t < since - 1100;
+        if (alertstate === "firing" ? firing || before : pending && !before) values.push([t, "1"]);
+      }
+      return { metric: { ...x.labels, __name__: "ALERTS", alertstate }, values };
+    })).filter((s) => s.values.length);
+    return [200, { status: "success", data: { resultType: "matrix", result } }];
+  }
   const scoped = /instance="([^"]+)"/.exec(expr)?.[1];
   const chosen = fleet.filter((e) => !e.down && (!scoped || e.instance === scoped)).slice(0, /sum\(|max\(|histogram_quantile\(0.99, sum by \(le\)/.test(expr) ? 1 : 12);
   const id = INFOS.find((i) => expr.includes(i.id))?.id ?? "running";

@@ -1,11 +1,13 @@
 // The frame of every page: navigation, the page of the URL, and what is laid over it.
 import { effect } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { Definitions } from "./components/icons";
 import { KeyMap, useGlobalKeys } from "./components/keymap";
 import { Nav } from "./components/nav";
 import { plural } from "./format/number";
 import { dayClock, duration } from "./format/time";
-import { dataRange, isArchive, now, range, status } from "./state/live";
+import { needEngines } from "./state/fleet";
+import { dataRange, isArchive, isReady, now, range, status } from "./state/live";
 import { page, setRange, view } from "./state/view";
 import { Alerts } from "./pages/alerts";
 import { Engines } from "./pages/engines";
@@ -15,6 +17,11 @@ import { Recorder } from "./pages/recorder";
 
 export function App() {
   useGlobalKeys();
+  const ready = isReady.value;
+  // Names of engines are wanted everywhere; pages that load all of them keep the list fresh.
+  useEffect(() => {
+    if (ready && page.peek() !== "overview" && page.peek() !== "engines") needEngines().catch(() => undefined);
+  }, [ready]);
   return (
     <div class={isArchive.value ? "app archive" : "app"}>
       <Definitions />

@@ -151,11 +151,18 @@ function strings(data: unknown): string[] {
 
 /** A series as PromQL writes it: name{a="b"}; "" for no labels. */
 export function seriesName(labels: Labels, without: readonly string[] = []): string {
-  const name = labels["__name__"] ?? "";
+  const name = without.includes("__name__") ? "" : (labels["__name__"] ?? "");
   const rest = Object.entries(labels)
     .filter(([k]) => k !== "__name__" && !without.includes(k))
     .map(([k, v]) => `${k}=${JSON.stringify(v)}`);
   return rest.length ? `${name}{${rest.join(", ")}}` : name;
+}
+
+/** Names for the series of one answer: by the labels in which they differ, the whole name where that tells nothing. */
+export function seriesNames(all: readonly Labels[]): string[] {
+  const keys = new Set(all.flatMap((l) => Object.keys(l)));
+  const same = [...keys].filter((k) => all.every((l) => l[k] === all[0]?.[k]));
+  return all.map((l) => (all.length > 1 ? seriesName(l, same) : "") || seriesName(l) || "value");
 }
 
 /** Fills a legend template: "{{instance}} {{le}}". */

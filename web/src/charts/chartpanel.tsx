@@ -20,6 +20,8 @@ export interface ChartPanelProps {
   unit: string;
   res: Resource<ChartModel>;
   height: number | "fill";
+  /** before the unit: "p99, " */
+  unitPrefix?: string;
   /** judgement at the right of the title */
   badge?: ComponentChildren;
   /** left of the footer: the worst engine, a note */
@@ -30,6 +32,8 @@ export interface ChartPanelProps {
   meaning?: string | undefined;
   /** one number in the title row instead of a row of values */
   compact?: boolean;
+  /** no row of values: the legend stands elsewhere */
+  bare?: boolean;
   warnings?: api.Warning[];
 }
 
@@ -42,14 +46,14 @@ export function ChartPanel(p: ChartPanelProps) {
     <section class="panel chart" aria-label={p.title} data-state={p.res.value ? model.state : "loading"}>
       <header class="panel-h" title={p.meaning}>
         <h2>{p.title}</h2>
-        <span class="u">{model.scale.unit}</span>
+        <span class="u">{p.unitPrefix}{model.scale.unit}</span>
         <span class="sp" />
         {p.warnings && p.warnings.length > 0 && <Badge level="warn" title={p.warnings.map((w) => w.message).join("\n")}>note</Badge>}
         {p.compact ? p.res.value && first && <CompactValue model={model} line={first} /> : (p.badge ?? <StateBadge model={p.res.value} />)}
       </header>
       <LoadingBar on={p.res.loading} />
-      {!p.compact && <Values model={model} known={p.res.value !== undefined} />}
-      <div class="chart-body" style={p.height === "fill" ? {} : { height: `${p.height}px` }}>
+      {!p.compact && !p.bare && <Values model={model} known={p.res.value !== undefined} />}
+      <div class="chart-body" style={p.height === "fill" ? {} : { flex: "none", height: `${p.height}px` }}>
         {failed && p.res.error ? (
           <ErrorBox error={p.res.error} failingSince={p.res.failingSince} />
         ) : asTable ? (

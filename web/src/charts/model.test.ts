@@ -46,7 +46,8 @@ group("fromSignal", () => {
   });
   test("an entity keeps its colour on the page", () => {
     const palette = new Palette();
-    palette.of("b:1");
+    palette.of("instance", "b:1");
+    palette.of("role", "decode");
     const m = fromSignal(data([{ name: "a", labels: { instance: "a:1" }, values: [1] }, { name: "b", labels: { instance: "b:1" }, values: [2] }]), { palette });
     expect(m.lines.map((l) => l.color)).toEqual(["--s2", "--s1"]);
   });

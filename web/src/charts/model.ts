@@ -2,7 +2,7 @@
 // nothing happened, and the axis that follows from it. Pure; painted by plot.tsx.
 import type * as api from "../api/types";
 import type { RangeResult } from "../api/prom";
-import { legend } from "../api/prom";
+import { legend, seriesNames } from "../api/prom";
 import { allWhole, format, median, scaleFor, withUnit, type Scale } from "../format/number";
 import { parseApiTime } from "../format/time";
 import { valueAxis, type Axis } from "./ticks";
@@ -57,14 +57,16 @@ export function stroke(i: number): { color: string; dash?: number[] } {
   return dash ? { color: `--s${n + 1}`, dash } : { color: `--s${n + 1}` };
 }
 
-/** Colours of entities on one page: the first that asks is s1, and each keeps its own. */
+/** Colours of entities on one page: of each kind (engines, roles) the first that asks is s1, and each keeps its own. */
 export class Palette {
-  private readonly order = new Map<string, number>();
-  of(entity: string): { color: string; dash?: number[] } {
-    let i = this.order.get(entity);
+  private readonly kinds = new Map<string, Map<string, number>>();
+  of(kind: string, entity: string): { color: string; dash?: number[] } {
+    const order = this.kinds.get(kind) ?? new Map<string, number>();
+    this.kinds.set(kind, order);
+    let i = order.get(entity);
     if (i === undefined) {
-      i = this.order.size;
-      this.order.set(entity, i);
+      i = order.size;
+      order.set(entity, i);
     }
     return stroke(i);
   }
@@ -174,11 +176,11 @@ export function fromSignal(d: api.SignalData, opts: SignalOptions = {}): ChartMo
   const quantiles = new Set(lines.map((l) => l.quantile ?? -1));
   const several = lines.length > quantiles.size || quantiles.has(-1);
   const all: ChartLine[] = lines.map((l) => ({
-    ...named(l, opts),
+    ...named(l, opts, quantiles.size > 1),
     values: l.values,
     now: l.now,
     ...(typeof l.top_bound === "number" ? { top: l.top_bound } : {}),
-    ...(several && lines.length > 1 ? (opts.palette?.of(l.labels["instance"] ?? l.name) ?? stroke(0)) : quantileStroke(l.quantile, opts.single)),
+    ...(several && lines.length > 1 ? (opts.palette?.of(...entity(l)) ?? stroke(0)) : quantileStroke(l.quantile, opts.single)),
   }));
   const cut = worstSeven(all, opts.higher === true);
   if (!opts.palette && several && lines.length > 1) cut.lines.forEach((l, i) => Object.assign(l, stroke(i)));
@@ -199,11 +201,17 @@ export function fromSignal(d: api.SignalData, opts: SignalOptions = {}): ChartMo
   });
 }
 
+/** Whose line it is: its kind, and its name within that. */
+function entity(l: api.Line): [string, string] {
+  for (const kind of ["instance", "role", "model"]) if (l.labels[kind]) return [kind, l.labels[kind]];
+  return ["line", l.name];
+}
+
 /** An engine's line bears its name, with the percentile where there are several. */
-function named(l: api.Line, opts: SignalOptions): { name: string; engine?: string } {
+function named(l: api.Line, opts: SignalOptions, percentiles: boolean): { name: string; engine?: string } {
   const e = opts.engineOf?.(l.labels);
   if (!e) return { name: l.name };
-  const p = l.quantile !== undefined && l.name.includes("p") ? ` p${+(l.quantile * 100).toPrecision(4)}` : "";
+  const p = l.quantile !== undefined && percentiles ? ` p${+(l.quantile * 100).toPrecision(4)}` : "";
   return { name: e.name + p, engine: e.id };
 }
 
@@ -261,8 +269,9 @@ export function fromRanges(title: string, unit: string, results: { result: Range
   const lines: ChartLine[] = [];
   const several = results.reduce((n, r) => n + r.result.series.length, 0) > 1;
   for (const { result, legend: template } of results) {
-    for (const s of result.series) {
-      const name = legend(template, s.labels);
+    const names = seriesNames(result.series.map((s) => s.labels));
+    for (const [i, s] of result.series.entries()) {
+      const name = template ? legend(template, s.labels) : (names[i] ?? "value");
       const last = s.values.at(-1) ?? s.values.at(-2) ?? null;
       lines.push({
         name,
@@ -273,7 +282,7 @@ export function fromRanges(title: string, unit: string, results: { result: Range
     }
   }
   const cut = worstSeven(lines, opts.higher === true);
-  if (several) cut.lines.forEach((l, i) => Object.assign(l, opts.palette?.of(l.name) ?? stroke(i)));
+  if (several) cut.lines.forEach((l, i) => Object.assign(l, opts.palette?.of("series", l.name) ?? stroke(i)));
   return chartModel({
     title, unit, from: first?.from ?? 0, to: first?.to ?? 1, step: first?.step ?? 1, ...cut,
     marks: opts.marks ?? [], thresholds: opts.thresholds ?? [], min: opts.min, max: opts.max,

@@ -171,7 +171,8 @@ function line(ctx: CanvasRenderingContext2D, x0: number, y0: number, x1: number,
 /** A word in the middle of a band, where the band is wide enough for it. */
 function word(b: Box, ink: Ink, text: string, x: number, y: number, room: number, color: string, strong: boolean): void {
   b.ctx.font = strong ? ink.strong : ink.font;
-  if (b.ctx.measureText(text).width + 4 * b.px > room) return;
+  // The state's own word may lean out of a narrow band; other words need their room.
+  if (strong ? room < 12 * b.px : b.ctx.measureText(text).width + 4 * b.px > room) return;
   label(b, ink, text, x, y, "center", color, b.ctx.font);
 }
 

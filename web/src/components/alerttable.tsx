@@ -1,7 +1,7 @@
 // Alerts as rows: what fires, since when, on which engine, with which value.
 import type { ComponentChildren } from "preact";
 import type * as api from "../api/types";
-import { general } from "../format/number";
+import { brief } from "../format/number";
 import { duration, parseApiTime, since } from "../format/time";
 import { engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
@@ -49,7 +49,7 @@ export function AlertTable(p: AlertTableProps) {
   second.value; // ages move
   const columns: Column<api.Alert>[] = [
     { key: "state", title: "State", cell: (a) => <AlertBadge alert={a} words={!p.compact} />, value: (a) => ORDER.indexOf(a.state) },
-    { key: "name", title: "Alert", class: "c-name", cell: (a) => <span title={a.summary}>{a.name}</span>, value: (a) => a.name },
+    { key: "name", title: "Alert", class: p.compact ? "c-why" : "c-name", cell: (a) => <span title={`${a.name}: ${a.summary}`}>{a.name}</span>, value: (a) => a.name },
     { key: "engine", title: "Engine", cell: (a) => <AlertSubject alert={a} />, value: (a) => a.labels["instance"] ?? "" },
   ];
   if (!p.compact) {
@@ -60,10 +60,10 @@ export function AlertTable(p: AlertTableProps) {
   }
   columns.push(
     { key: "since", title: "Since", right: true, cell: (a) => (a.since ? since(parseApiTime(a.since), now()) : "–"), value: (a) => parseApiTime(a.since) || null },
-    { key: "for", title: "For", right: true, hint: "how long it has lasted", cell: (a) => (a.since ? duration(now() - parseApiTime(a.since)) : "–") },
+    { key: "for", title: "For", right: true, hint: "how long it has lasted", cell: (a) => (a.since ? roughly(now() - parseApiTime(a.since)) : "–") },
     {
       key: "value", title: "Value", right: true, hint: "of the rule's expression",
-      cell: (a) => (a.value === null ? <span class="mut">{a.state === "cannot_be_judged" ? "unknown" : "–"}</span> : general(a.value)), value: (a) => a.value,
+      cell: (a) => (a.value === null ? <span class="mut">{a.state === "cannot_be_judged" ? "unknown" : "–"}</span> : brief(a.value)), value: (a) => a.value,
     },
   );
   return (
@@ -81,6 +81,9 @@ export function AlertTable(p: AlertTableProps) {
     />
   );
 }
+
+/** Whole minutes from two on: in a list the order of size is enough. */
+const roughly = (ms: number) => duration(ms < 120_000 ? ms : Math.round(ms / 60_000) * 60_000);
 
 function AlertSubject({ alert: a }: { alert: api.Alert }) {
   const name = a.labels["instance"] ?? a.labels["model_name"] ?? a.labels["job"] ?? "";

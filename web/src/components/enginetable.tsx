@@ -74,7 +74,9 @@ function signalColumn(c: api.Column, fleet: api.Engine[], spark: boolean): Colum
   const scale = scaleFor(c.unit, typical(values), allWhole(values));
   const max = spark ? sparkMax(fleet.map((e) => e.sparks[c.key])) : 0;
   const odd = outliers(fleet, c);
-  const unit = scale.unit ? `, ${scale.unit}` : "";
+  // "Queued" and "Running" count requests; saying so in each header would only widen it.
+  const short = scale.unit.replace(/^requests/, "");
+  const unit = short ? `, ${short}` : "";
   return {
     key: c.key,
     title: c.title + unit,

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { grouped, plural } from "../format/number";
 import { alertList, engineList } from "../state/fleet";
-import { status } from "../state/live";
+import { firing, status } from "../state/live";
 import { page } from "../state/view";
 import type { Page } from "../state/route";
 import { Brand, NavIcon, StateIcon } from "./icons";
@@ -34,13 +34,15 @@ export function Nav() {
 function NavCount({ page: p }: { page: Page }) {
   if (p === "engines" && engineList.value) return <span class="cnt">{engineList.value.length}</span>;
   if (p === "alerts") {
-    const firing = (alertList.value ?? []).filter((a) => a.state === "firing");
-    const worst = firing.some((a) => a.level === "crit") ? "crit" : "warn";
-    if (firing.length) {
+    const listed = alertList.value?.filter((a) => a.state === "firing").map((a) => a.level);
+    const told = firing.value;
+    const n = listed ? listed.length : Object.values(told ?? {}).reduce((a, b) => a + b, 0);
+    const worst = listed?.includes("crit") || told?.crit ? "crit" : "warn";
+    if (n > 0) {
       return (
-        <span class={`cnt cnt-${worst}`} title={`${firing.length} firing`}>
+        <span class={`cnt cnt-${worst}`} title={`${n} firing`}>
           <StateIcon level={worst} />
-          {firing.length}
+          {n}
         </span>
       );
     }

@@ -67,7 +67,7 @@ export function Search() {
       <input
         ref={field}
         type="text"
-        placeholder="Search engine, signal, metric, board…"
+        placeholder="Search engines, signals, metrics…"
         aria-label="search"
         role="combobox"
         aria-expanded={shown.value}

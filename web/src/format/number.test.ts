@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { allWhole, decimalsFor, format, general, grouped, median, plural, scaleFor, typical, withUnit } from "./number";
+import { allWhole, brief, columnOf, decimalsFor, format, general, grouped, median, plural, scaleFor, typical, withUnit } from "./number";
 
 describe("scaleFor", () => {
   test.each([
@@ -68,6 +68,15 @@ test("general", () => {
   expect([0, 12, 1234567, 0.25, 1.5, 12345.678, 1e-7, 1e20, NaN, Infinity, -Infinity].map(general)).toEqual([
     "0", "12", "1,234,567", "0.2500", "1.500", "12,345.7", "1.000e−7", "1.000e+20", "NaN", "+Inf", "−Inf",
   ]);
+});
+
+test("brief and columnOf", () => {
+  expect([0.066, 0.96, 38, 0, 1234.5, 1.25, 1e-7, -0.5].map(brief)).toEqual(["0.066", "0.96", "38", "0", "1,235", "1.25", "1.000e−7", "−0.5"]);
+  const f = columnOf([0.003, 0.5521, null, 4.8e-11]);
+  expect([0.003, 0.5521, 4.8e-11, NaN].map(f)).toEqual(["0.0030", "0.5521", "0.0000", "NaN"]);
+  expect(columnOf([1, 2, 3000])(2)).toBe("2");
+  expect(columnOf([1784035810.5])(1784035810.5)).toBe("1,784,035,810.5");
+  expect(columnOf([])(1.5)).toBe("2");
 });
 
 test("plural", () => {

@@ -158,6 +158,22 @@ export function general(v: number): string {
   return grouped(v, a >= 1000 ? 1 : a >= 1 ? 3 : Math.min(8, 3 - Math.floor(Math.log10(a))));
 }
 
+/** A number of unknown unit in a short form, for a table's cell: three significant digits, no trailing zeros. */
+export function brief(v: number): string {
+  if (!Number.isFinite(v) || Math.abs(v) >= 1e15 || (v !== 0 && Math.abs(v) < 1e-4)) return general(v);
+  const s = grouped(v, decimalsFor(Math.abs(v)));
+  return s.includes(".") ? s.replace(/\.?0+$/, "") : s;
+}
+
+/** Writes the raw numbers of one column with the same decimals; sizes that decimals do not suit get general form. */
+export function columnOf(values: Iterable<number | null>): (v: number) => string {
+  const list = [...values].filter((v): v is number => v !== null && Number.isFinite(v));
+  const size = typical(list);
+  if (size > 0 && (size < 1e-4 || size >= 1e15)) return general;
+  const decimals = allWhole(list) ? 0 : Math.max(size >= 1000 ? 1 : size >= 1 ? 3 : 4, decimalsFor(size));
+  return (v) => (Number.isFinite(v) ? grouped(v, decimals) : general(v));
+}
+
 /** 1 engine, 2 engines. */
 export function plural(n: number, one: string, many = one + "s"): string {
   return `${grouped(n, 0)} ${n === 1 ? one : many}`;

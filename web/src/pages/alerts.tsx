@@ -6,6 +6,7 @@ import { queryRange } from "../api/prom";
 import type * as api from "../api/types";
 import { ChartPanel } from "../charts/chartpanel";
 import { fromRanges } from "../charts/model";
+import { AlertHistory } from "../components/alerthistory";
 import { AlertBadge, AlertTable } from "../components/alerttable";
 import { EngineLink, Link } from "../components/link";
 import { Drawer } from "../components/popover";
@@ -13,8 +14,9 @@ import { Highlight } from "../components/highlight";
 import { Badge, Empty, ErrorBox, LoadingBar, StaleNote, Warnings } from "../components/state";
 import { Table, type Column } from "../components/table";
 import { TopBar } from "../components/topbar";
-import { general, plural } from "../format/number";
+import { brief, plural } from "../format/number";
 import { dayClock, duration, parseApiTime } from "../format/time";
+import { leftSide, narrowed } from "../promql/lex";
 import { alertList, engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
 import { now, recordingMarks, win } from "../state/live";
@@ -82,6 +84,7 @@ export function Alerts() {
             {res.error && data && <footer class="panel-f"><StaleNote res={res} /></footer>}
             <Warnings list={res.value?.warnings ?? []} />
           </section>
+          <AlertHistory />
           <section class="panel alerts-rules" aria-label="rules">
             <header class="panel-h">
               <h2>Rules</h2>
@@ -138,13 +141,13 @@ function AlertDetails({ alert: a, rule }: { alert: api.Alert; rule: api.AlertRul
       <dl>
         {a.engine_id && <div><dt>engine</dt><dd><EngineLink id={a.engine_id} name={engine?.name ?? a.engine_id} /></dd></div>}
         {a.since && <div><dt>since</dt><dd>{dayClock(parseApiTime(a.since), now(), true)} UTC, {duration(now() - parseApiTime(a.since))}</dd></div>}
-        <div><dt>value</dt><dd>{a.value === null ? "unknown" : general(a.value)}</dd></div>
+        <div><dt>value</dt><dd>{a.value === null ? "unknown" : brief(a.value)}</dd></div>
         <div><dt>severity</dt><dd>{a.severity || "none"}</dd></div>
         <div><dt>waits</dt><dd>{a.for_seconds ? duration(a.for_seconds * 1000) : "not at all"}</dd></div>
         <div><dt>group</dt><dd>{a.group}{rule ? `, ${rule.source}` : ""}</dd></div>
       </dl>
       {text.length > 0 && <dl>{text.map(([k, v]) => <div key={k} class="stacked"><dt>{k}</dt><dd class="wrap">{v}</dd></div>)}</dl>}
-      <Expression expr={a.expr} />
+      <Expression expr={a.expr} instance={a.labels["instance"]} />
       <h2>Labels</h2>
       <dl class="mono">{Object.entries(a.labels).map(([k, v]) => <div key={k}><dt>{k}</dt><dd title={v}>{v}</dd></div>)}</dl>
     </div>
@@ -169,39 +172,19 @@ function RuleDetails({ rule: r }: { rule: api.AlertRule }) {
 }
 
 /** The expression, and what it gives over the window: the condition cut off, so that what nearly fires is seen too. */
-function Expression({ expr }: { expr: string }) {
+function Expression({ expr, instance }: { expr: string; instance?: string | undefined }) {
   const w = win.value;
-  const side = leftSide(expr);
+  const { left, threshold } = leftSide(expr);
+  const side = instance ? narrowed(left, "instance", instance) : left;
   const res = useResource(`expr ${side}`, `${w.from} ${w.to} ${w.step}`, (abort) => queryRange(side, w, abort));
-  const model = map(res, (result) => fromRanges("What it reads", "", [{ result, legend: "" }], { marks: recordingMarks.value }));
+  const model = map(res, (result) => fromRanges("What it reads", "", [{ result, legend: "" }], { marks: recordingMarks.value, thresholds: threshold ? [threshold] : [] }));
   return (
     <>
       <h2>Expression <Link to="explore" patch={{ expr }} class="quiet">query ›</Link></h2>
       <pre class="expr"><Highlight text={expr} /></pre>
-      <ChartPanel title={side === expr ? "What it gives" : "Its left side"} unit="" res={model} height={120} compact query={side} />
+      <ChartPanel title={left === expr ? "What it gives" : instance ? "What it reads here" : "What it reads"} unit="" res={model} height={120} compact query={side} />
     </>
   );
-}
-
-/** The part before the last comparison at the top level; the whole expression where there is none or it is joined with others. */
-export function leftSide(expr: string): string {
-  let depth = 0;
-  let at = -1;
-  for (let i = 0; i < expr.length; i++) {
-    const c = expr[i] as string;
-    if (c === '"' || c === "'" || c === "`") {
-      const end = expr.indexOf(c, i + 1);
-      i = end < 0 ? expr.length : end;
-    } else if ("({[".includes(c)) depth++;
-    else if (")}]".includes(c)) depth--;
-    else if (depth === 0 && /^(and|or|unless)\b/i.test(expr.slice(i)) && !/\w/.test(expr[i - 1] ?? " ")) return expr;
-    else if (depth === 0 && /^([<>]=?|[=!]=)/.test(expr.slice(i))) {
-      if (at < 0) at = i;
-      i++;
-    }
-  }
-  const left = at > 0 ? expr.slice(0, at).trim() : "";
-  return left || expr;
 }
 
 function Receivers({ list }: { list: string[] | undefined }) {

@@ -84,23 +84,10 @@ export function EngineDetails({ id, fleet, board, picker }: EngineDetailsProps) 
 }
 
 function Signals({ engine, infos, peers }: { engine: api.Engine; infos: api.SignalInfo[]; peers: api.Engine[] }) {
-  const groups: { title: string; list: api.SignalInfo[] }[] = [];
-  for (const s of infos) {
-    const g = groups.find((x) => x.title === s.group);
-    if (g) g.list.push(s);
-    else groups.push({ title: s.group, list: [s] });
-  }
   return (
-    <div class="board">
-      {groups.map((g) => (
-        <section key={g.title} aria-label={g.title}>
-          <h2 class="section-title">{g.title || "Other"}</h2>
-          <div class="grid">
-            {g.list.map((s) => (
-              <SignalOfEngine key={s.id} info={s} engine={engine} peers={peers} />
-            ))}
-          </div>
-        </section>
+    <div class="grid">
+      {infos.map((s) => (
+        <SignalOfEngine key={s.id} info={s} engine={engine} peers={peers} />
       ))}
     </div>
   );
@@ -119,15 +106,16 @@ function SignalOfEngine({ info, engine, peers }: { info: api.SignalInfo; engine:
   return (
     <div class="board-panel" ref={ref}>
       <ChartPanel
-        title={info.title + (quantile && compare ? " p99" : "")}
+        title={info.title}
         unit={info.unit}
+        unitPrefix={quantile && compare ? "p99, " : ""}
         res={model}
         height="fill"
         compact
         query={res.value?.data.query || info.query}
         meaning={[info.meaning, info.trap].filter(Boolean).join("\n\n")}
         warnings={res.value?.warnings ?? []}
-        under={<span class="mut">{model.value?.lines[0]?.now.reason ?? ""}</span>}
+        under={<span class="mut">{model.value?.lines[0]?.now.reason || info.group}</span>}
       />
     </div>
   );

@@ -63,7 +63,7 @@ export function Engines() {
         <section class={`panel fleet ${v.engine || v.board ? "fleet-short" : ""}`} aria-label="fleet">
           <header class="panel-h">
             <h2>Fleet</h2>
-            <span class="u">{rows.length < all.length ? `${rows.length} of ${plural(all.length, "engine")}` : v.sort ? "" : "worst first"} · one scale a column</span>
+            <span class="u">{rows.length < all.length ? `${rows.length} of ${plural(all.length, "engine")}` : v.sort ? "" : "worst first"}</span>
             <Filters all={all} roles={roles} />
             <span class="sp" />
             {!v.engine && <BoardPicker />}

@@ -2,16 +2,17 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Failure, fetchJSON, url } from "../api/client";
-import { queryInstant, queryRange, seriesName, type InstantResult, type RangeResult, type Sample, type Series } from "../api/prom";
+import { queryInstant, queryRange, seriesName, seriesNames, type InstantResult, type RangeResult, type Sample, type Series } from "../api/prom";
 import { ChartPanel } from "../charts/chartpanel";
-import { fromRanges } from "../charts/model";
+import { fromRanges, type ChartModel } from "../charts/model";
+import { Swatch } from "../charts/plot";
 import { Editor } from "../components/editor";
 import { Drawer, Popover } from "../components/popover";
 import { ErrorBox, LoadingBar, StaleNote } from "../components/state";
 import { StateIcon, Tool, TOOLS } from "../components/icons";
 import { Table, type Column } from "../components/table";
 import { TopBar } from "../components/topbar";
-import { general, plural } from "../format/number";
+import { columnOf, plural } from "../format/number";
 import { dayClock, duration, parseDuration, durationCode } from "../format/time";
 import { errorPlace, unbalanced } from "../promql/lex";
 import { explain, guessUnit } from "../promql/explain";
@@ -226,10 +227,10 @@ function Answer({ result: r, show, error, loading, at }: { result: RangeResult |
     <>
       {show === "chart" && (
         <div class="explore-chart">
-          <ChartPanel title="Result" unit={unit} res={model} height="fill" />
+          <ChartPanel title="Result" unit={unit} res={model} height="fill" bare />
         </div>
       )}
-      <RangeTable result={r} tall={show === "table"} />
+      {model.value && <RangeTable result={r} model={model.value} tall={show === "table"} />}
     </>
   );
 }
@@ -237,6 +238,7 @@ function Answer({ result: r, show, error, loading, at }: { result: RangeResult |
 interface RangeRow {
   series: Series;
   name: string;
+  color: { color: string; dash?: number[] } | undefined;
   last: number | null;
   min: number | null;
   max: number | null;
@@ -244,12 +246,13 @@ interface RangeRow {
 }
 
 /** Least, most, mean and newest value of each series. */
-export function rangeRow(series: Series): RangeRow {
+export function rangeRow(series: Series, name: string, color: RangeRow["color"]): RangeRow {
   const v = series.values.filter((x): x is number => x !== null);
   const some = v.length > 0;
   return {
     series,
-    name: seriesName(series.labels) || "{}",
+    name,
+    color,
     last: series.values.at(-1) ?? null,
     min: some ? v.reduce((a, b) => Math.min(a, b)) : null,
     max: some ? v.reduce((a, b) => Math.max(a, b)) : null,
@@ -257,20 +260,24 @@ export function rangeRow(series: Series): RangeRow {
   };
 }
 
-function RangeTable({ result, tall }: { result: RangeResult; tall: boolean }) {
+function RangeTable({ result, model, tall }: { result: RangeResult; model: ChartModel; tall: boolean }) {
   const sort = useSignal("");
-  const rows = result.series.map(rangeRow);
+  const names = seriesNames(result.series.map((s) => s.labels));
+  const drawn = new Map(tall ? [] : model.lines.map((l) => [l.name, l]));
+  const rows = result.series.map((s, i) => rangeRow(s, names[i] ?? "", drawn.get(names[i] ?? "")));
+  const write = columnOf(rows.flatMap((r) => [r.last, r.max]));
+  const common = Object.entries(result.series[0]?.labels ?? {}).filter(([k, v]) => rows.length > 1 && result.series.every((s) => s.labels[k] === v));
   const num = (key: "last" | "min" | "avg" | "max", title: string): Column<RangeRow> => ({
     key, title, right: true, largeFirst: true, value: (r) => r[key],
-    cell: (r) => (r[key] === null ? <span class="mut">no data</span> : general(r[key])),
+    cell: (r) => (r[key] === null ? <span class="mut">no data</span> : <span title={String(r[key])}>{write(r[key])}</span>),
   });
   const columns: Column<RangeRow>[] = [
-    { key: "name", title: "Series", class: "mono c-series", cell: (r) => <span title={r.name}>{r.name}</span>, value: (r) => r.name },
+    { key: "name", title: "Series", class: "mono c-series", cell: (r) => <span title={seriesName(r.series.labels)}>{r.color && <Swatch color={r.color.color} dashed={r.color.dash !== undefined} />} {r.name}</span>, value: (r) => r.name },
     num("last", "last"), num("min", "min"), num("avg", "avg"), num("max", "max"),
   ];
   return (
     <section class={tall ? "panel series tall" : "panel series"} aria-label="series">
-      <header class="panel-h"><h2>Series</h2><span class="u">{plural(rows.length, "series", "series")}</span></header>
+      <header class="panel-h"><h2>Series</h2><span class="u">{plural(rows.length, "series", "series")}{common.length ? ` · all with ${common.map(([k, v]) => `${k}="${v}"`).join(", ")}` : ""}</span></header>
       <Table label="series" rows={rows} columns={columns} rowKey={(r) => r.name} sort={sort.value} onSort={(s) => (sort.value = s)} primary />
     </section>
   );
@@ -282,11 +289,12 @@ function InstantTable({ result: r }: { result: InstantResult }) {
   const withName = r.samples.some((s) => s.labels["__name__"]);
   // A label that is the same everywhere says nothing; it is written once, above.
   const same = r.samples.length > 1 ? names.filter((k) => r.samples.every((s) => s.labels[k] === r.samples[0]?.labels[k])) : [];
+  const write = columnOf(r.samples.map((s) => s.value));
   const columns: Column<Sample>[] = [];
   if (withName) columns.push({ key: "__name__", title: "Name", class: "mono", cell: (s) => s.labels["__name__"], value: (s) => s.labels["__name__"] ?? "" });
   for (const k of names.filter((n) => !same.includes(n))) columns.push({ key: k, title: k, class: "mono", cell: (s) => s.labels[k], value: (s) => s.labels[k] ?? "" });
   if (r.type === "matrix") columns.push({ key: "@at", title: "Time, UTC", cell: (s) => dayClock(s.at, now(), true), value: (s) => s.at });
-  columns.push({ key: "@value", title: "Value", right: true, largeFirst: true, cell: (s) => (r.type === "string" ? s.text : general(s.value)), value: (s) => (Number.isNaN(s.value) ? null : s.value) });
+  columns.push({ key: "@value", title: "Value", right: true, largeFirst: true, cell: (s) => (r.type === "string" ? s.text : <span title={s.text}>{write(s.value)}</span>), value: (s) => (Number.isNaN(s.value) ? null : s.value) });
   const copy = () => navigator.clipboard?.writeText(tsv(r, names));
   return (
     <section class="panel series tall" aria-label="results">

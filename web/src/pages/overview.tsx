@@ -60,18 +60,16 @@ export function Overview() {
           ))}
         </div>
         <div class="overview-body">
-          <div class="overview-left">
-            <Fleet res={res} />
-            <div class="row load">
-              {loadSignals().map((id) => (
-                <Load key={id} id={id} />
-              ))}
-            </div>
-          </div>
+          <Fleet res={res} />
           <div class="overview-right">
             <Firing res={res} />
             <Boards engines={engines} />
           </div>
+        </div>
+        <div class="row load">
+          {loadSignals().map((id) => (
+            <Load key={id} id={id} />
+          ))}
         </div>
       </main>
     </>
@@ -80,7 +78,7 @@ export function Overview() {
 
 function loadSignals(): string[] {
   const known = signals.value.value;
-  return known ? LOAD.filter((id) => known.some((s) => s.id === id)).slice(0, 4) : LOAD.slice(0, 4);
+  return known ? LOAD.filter((id) => known.some((s) => s.id === id)).slice(0, 5) : LOAD.slice(0, 5);
 }
 
 /** What the API's golden signal is, as a chart. */

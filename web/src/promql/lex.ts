@@ -188,3 +188,30 @@ export function unbalanced(expr: string): { from: number; to: number; message: s
   const o = open.at(-1);
   return o ? { from: o.from, to: o.to, message: `this ${o.text} is never closed` } : null;
 }
+
+/**
+ * The part before the first comparison at the top level, and the number it is compared with; the whole
+ * expression where there is none or it is joined with others.
+ */
+export function leftSide(expr: string): { left: string; threshold?: { value: number; label: string } } {
+  let depth = 0;
+  let at = -1;
+  for (let i = 0; i < expr.length; i++) {
+    const c = expr[i] as string;
+    if (c === '"' || c === "'" || c === "`") {
+      const end = expr.indexOf(c, i + 1);
+      i = end < 0 ? expr.length : end;
+    } else if ("({[".includes(c)) depth++;
+    else if (")}]".includes(c)) depth--;
+    else if (depth === 0 && /^(and|or|unless)\b/i.test(expr.slice(i)) && !/\w/.test(expr[i - 1] ?? " ")) return { left: expr };
+    else if (depth === 0 && /^([<>]=?|[=!]=)/.test(expr.slice(i))) {
+      if (at < 0) at = i;
+      i++;
+    }
+  }
+  const left = at > 0 ? expr.slice(0, at).trim() : "";
+  if (!left) return { left: expr };
+  const right = expr.slice(at).trim();
+  const m = /^[<>]=?\s*(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)$/i.exec(right);
+  return m ? { left, threshold: { value: Number(m[1]), label: right } } : { left };
+}

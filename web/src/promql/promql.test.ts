@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type * as api from "../api/types";
 import { complete, placeAt, take, type Known } from "./complete";
-import { errorPlace, lex, metricNames, narrowed, tokenAt, unbalanced } from "./lex";
+import { errorPlace, leftSide, lex, metricNames, narrowed, tokenAt, unbalanced } from "./lex";
 
 const Q = 'histogram_quantile(0.99, sum by (le, instance) (rate(sglang:time_to_first_token_seconds_bucket{instance=~"a.*"}[5m]))) > 0.5 # slow';
 
@@ -43,6 +43,15 @@ describe("narrowed", () => {
   test("a value cannot break out of its quotes", () => {
     expect(narrowed("up", "instance", 'a"} or vector(1) #')).toBe('up{instance="a\\"} or vector(1) #"}');
   });
+});
+
+test("leftSide", () => {
+  expect(leftSide("max by (i) (x{a=~\"b>c\"}) > 0.95")).toEqual({ left: 'max by (i) (x{a=~"b>c"})', threshold: { value: 0.95, label: "> 0.95" } });
+  expect(leftSide("up == 0")).toEqual({ left: "up" });
+  expect(leftSide("(a > 1)")).toEqual({ left: "(a > 1)" });
+  expect(leftSide("a > 1 and b > 2")).toEqual({ left: "a > 1 and b > 2" });
+  expect(leftSide("a > b")).toEqual({ left: "a" });
+  expect(leftSide("absent(up)")).toEqual({ left: "absent(up)" });
 });
 
 describe("errors", () => {

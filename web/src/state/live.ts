@@ -13,6 +13,8 @@ export const now = () => Date.now() + skew;
 
 /** The instant that windows end at; moves with each tick. */
 const at = signal(now());
+/** How many alerts fire, by level: what the last tick said; undefined before one. */
+export const firing = signal<Partial<Record<api.Level, number>> | undefined>(undefined);
 /** Counts ticks: what is live loads again on each. */
 export const tick = signal(0);
 /** Moves once a second, for ages. */
@@ -151,6 +153,7 @@ function count(data: unknown): void {
   if (!s.value || typeof data !== "string") return;
   try {
     const t = JSON.parse(data) as Partial<api.Tick>;
+    if (t.alerts && typeof t.alerts === "object") firing.value = t.alerts;
     if (typeof t.targets !== "number" || typeof t.targets_up !== "number") return;
     status.value = { ...s, value: { ...s.value, targets: t.targets, targets_up: t.targets_up, to: t.to ?? s.value.to } };
   } catch {
