@@ -154,6 +154,11 @@ func (s *store) loadRules() []*rules.Group {
 	return groups
 }
 
+// only leaves the rule groups with these names.
+func (s *store) only(names ...string) {
+	s.groups = slices.DeleteFunc(s.loadRules(), func(g *rules.Group) bool { return !slices.Contains(names, g.Name()) })
+}
+
 func rank(g *rules.Group) int {
 	switch {
 	case g.Name() == "rollscope_identity":

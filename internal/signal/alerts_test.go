@@ -1,0 +1,129 @@
+package signal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/rules"
+)
+
+// firing lists the alerts that fire, as "name instance", sorted.
+func (s *store) firing() []string {
+	var out []string
+	for _, g := range s.groups {
+		for _, r := range g.AlertingRules() {
+			for _, a := range r.ActiveAlerts() {
+				if a.State == rules.StateFiring {
+					out = append(out, r.Name()+" "+a.Labels.Get("instance"))
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// at evaluates up to a time and compares what fires then.
+func (s *store) at(from, to time.Duration, want ...string) {
+	s.t.Helper()
+	s.evaluate(from, to)
+	if got := s.firing(); !slices.Equal(got, want) {
+		s.t.Errorf("firing at %s:\n got %q\nwant %q", to, got, want)
+	}
+}
+
+// histogramOf writes a latency histogram whose every event lies between the bounds low and high.
+func histogramOf(name, labels, low, high, points string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s_bucket{%s,le=%q} 0x200\n", name, labels, low)
+	fmt.Fprintf(&b, "  %s_bucket{%s,le=%q} %s\n", name, labels, high, points)
+	fmt.Fprintf(&b, "  %s_bucket{%s,le=\"+Inf\"} %s\n", name, labels, points)
+	fmt.Fprintf(&b, "  %s_count{%s} %s\n", name, labels, points)
+	return b.String()
+}
+
+func TestAlertsNameTheEngine(t *testing.T) {
+	busy, idle := "0+30x200", "30x200"
+	s := load(t, "load 15s\n"+
+		histogramOf("sglang:time_to_first_token_seconds", `job="sglang",instance="slow:1",model_name="m"`, "1.0", "2.0", busy)+
+		histogramOf("sglang:time_to_first_token_seconds", `job="slime-sglang",instance="slow2:1",model_name="m"`, "1.0", "2.0", busy)+
+		histogramOf("sglang:time_to_first_token_seconds", `job="sglang",instance="idle:1",model_name="m"`, "1.0", "2.0", idle)+
+		histogramOf("vllm:time_to_first_token_seconds", `job="sglang",instance="vllm:1",model_name="m",engine="0"`, "1.0", "2.0", busy)+
+		histogramOf("sglang:inter_token_latency_seconds", `job="slime-sglang",instance="slow2:1",model_name="m"`, "0.1", "0.2", busy)+
+		histogramOf("vllm:inter_token_latency_seconds", `job="v",instance="vllm:1",model_name="m",engine="0"`, "0.1", "0.2", busy)+`
+	  sglang:num_queue_reqs{job="sglang",instance="slow:1",model_name="m",engine_type="decode",dp_rank="0",tp_rank="0",priority=""} 60x200
+	  sglang:num_queue_reqs{job="sglang",instance="slow:1",model_name="m",engine_type="decode",dp_rank="1",tp_rank="0",priority=""} 60x200
+	  sglang:num_queue_reqs{job="sglang",instance="slow2:1",model_name="m",tp_rank="0",priority=""} 60x200
+	  sglang:num_queue_reqs{job="sglang",instance="slow2:1",model_name="m",tp_rank="0",priority="1"} 60x200
+	  sglang:num_running_reqs{job="sglang",instance="slow:1",model_name="m",engine_type="decode",tp_rank="0"} 1x200
+	  sglang:realtime_tokens_total{job="sglang",instance="cold:1",model_name="m",mode="prefill_compute",tp_rank="0"} 0+3000x200
+	  sglang:realtime_tokens_total{job="sglang",instance="cold:1",model_name="m",mode="prefill_cache",tp_rank="0"} 0+300x200
+	  sglang:realtime_tokens_total{job="sglang",instance="warm:1",model_name="m",mode="prefill_compute",tp_rank="0"} 0+300x200
+	  sglang:realtime_tokens_total{job="sglang",instance="warm:1",model_name="m",mode="prefill_cache",tp_rank="0"} 0+3000x200
+	  sglang:cache_hit_rate{job="sglang",instance="warm:1",model_name="m",tp_rank="0"} 0x200
+	  sglang:gen_throughput{job="sglang",instance="gauge:1",model_name="m",tp_rank="0"} 0x200
+	  sglang:cache_hit_rate{job="sglang",instance="gauge:1",model_name="m",tp_rank="0"} 0x200
+	  sglang:num_requests_total{job="sglang",instance="abort:1",model_name="m"} 0+30x200
+	  sglang:num_aborted_requests_total{job="sglang",instance="abort:1",model_name="m"} 0+30x200
+	  sglang:token_usage{job="sglang",instance="full:1",model_name="m",tp_rank="0"} 0.97x200
+	  sglang:num_used_tokens{job="sglang",instance="full2:1",model_name="m",tp_rank="0"} 97x200
+	  sglang:max_total_num_tokens{job="sglang",instance="full2:1",model_name="m",tp_rank="0"} 100x200
+	  sglang:gen_throughput{job="sglang",instance="spec:1",model_name="m",tp_rank="0"} 1x200
+	  sglang:spec_accept_rate{job="sglang",instance="spec:1",model_name="m",tp_rank="0"} 0.3x200
+	  sglang:spec_accept_length{job="sglang",instance="spec:1",model_name="m",tp_rank="0"} 1.3x200
+	  sglang:gen_throughput{job="sglang",instance="off:1",model_name="m",tp_rank="0"} 1x200
+	  sglang:spec_accept_rate{job="sglang",instance="off:1",model_name="m",tp_rank="0"} 0x200
+	  sglang:spec_accept_length{job="sglang",instance="off:1",model_name="m",tp_rank="0"} 0x200
+	`)
+	s.only("rollscope_identity", "rollscope_golden", "rollscope_requests", "rollscope_kv_cache", "rollscope_speculative_decoding", "sglang")
+	s.at(10*time.Minute, 11*time.Minute+45*time.Second)
+	s.at(12*time.Minute, 12*time.Minute, "SGLangTTFTHigh slow2:1", "SGLangTTFTHigh slow:1")
+	s.at(12*time.Minute+15*time.Second, 15*time.Minute,
+		"SGLangAbortRateHigh abort:1", "SGLangKVPoolFull full2:1", "SGLangKVPoolFull full:1", "SGLangQueueBuildup slow:1",
+		"SGLangTPOTHigh slow2:1", "SGLangTTFTHigh slow2:1", "SGLangTTFTHigh slow:1")
+	s.at(15*time.Minute+15*time.Second, 25*time.Minute,
+		"SGLangAbortRateHigh abort:1", "SGLangCacheHitDrop cold:1", "SGLangKVPoolFull full2:1", "SGLangKVPoolFull full:1", "SGLangQueueBuildup slow:1",
+		"SGLangSpecAcceptRateLow spec:1", "SGLangTPOTHigh slow2:1", "SGLangTTFTHigh slow2:1", "SGLangTTFTHigh slow:1")
+	for _, g := range s.groups {
+		for _, r := range g.AlertingRules() {
+			for _, a := range r.ActiveAlerts() {
+				if a.Labels.Get("backend") != "sglang" || a.Labels.Get("role") == "" || a.Labels.Get("model_name") != "m" || a.Labels.Get("severity") == "" {
+					t.Errorf("%s: labels %s", r.Name(), a.Labels)
+				}
+			}
+		}
+	}
+}
+
+func TestEngineDown(t *testing.T) {
+	// Evaluated from 5m. At 7m: one engine's scrape fails, one leaves service discovery while its queue alert
+	// fires, one vanishes from a router, one restarts and has nothing to say yet, one stays.
+	s := load(t, `load 15s
+	  up{job="sglang",instance="fails:1"} 1x28 0x400
+	  sglang:num_running_reqs{job="sglang",instance="fails:1",model_name="m",engine_type="decode",tp_rank="0"} 1x28 stale
+	  up{job="slime-sglang",instance="leaves:1"} 1x28 stale
+	  sglang:num_running_reqs{job="slime-sglang",instance="leaves:1",model_name="m",tp_rank="0"} 1x28 stale
+	  sglang:token_usage{job="slime-sglang",instance="leaves:1",model_name="m",tp_rank="0"} 0.99x28 stale
+	  up{job="r",instance="router:1"} 1x400
+	  sglang:num_running_reqs{job="r",instance="router:1",worker_addr="http://routed:1",model_name="m",tp_rank="0"} 1x28 stale
+	  up{job="sglang",instance="restarts:1"} 1x400
+	  sglang:num_running_reqs{job="sglang",instance="restarts:1",model_name="m",tp_rank="0"} 1x28 stale
+	  up{job="sglang",instance="stays:1"} 1x400
+	  sglang:num_running_reqs{job="sglang",instance="stays:1",model_name="m",tp_rank="0"} 1x400
+	  up{job="vllm",instance="other:1"} 1x28 0x400
+	  vllm:num_requests_running{job="vllm",instance="other:1",model_name="m",engine="0"} 1x28 stale
+	  up{job="node",instance="node:9100"} 0x400
+	`)
+	s.only("rollscope_identity", "rollscope_kv_cache", "sglang")
+	s.at(time.Minute, 7*time.Minute, "SGLangKVPoolFull leaves:1")
+	s.at(7*time.Minute+15*time.Second, 8*time.Minute, "SGLangKVPoolFull leaves:1")
+	down := []string{"SGLangDown fails:1", "SGLangDown leaves:1", "SGLangDown routed:1", "SGLangKVPoolFull leaves:1"}
+	s.at(8*time.Minute+15*time.Second, 8*time.Minute+30*time.Second, down...)
+	s.at(8*time.Minute+45*time.Second, 10*time.Minute, down...)
+	// An hour after it was seen last, an engine that is no target any more is forgotten; one that is, is not.
+	s.at(64*time.Minute, 68*time.Minute, "SGLangDown fails:1")
+	s.want("lost by backend", s.query(`count by (backend) (`+LostSeries+`)`, 68*time.Minute), `{backend="sglang"} 1`, `{backend="vllm"} 1`)
+}
