@@ -9,19 +9,19 @@ import (
 // dynamoFrontend writes the metrics of NVIDIA Dynamo's HTTP frontend, which sees every request as a
 // client does.
 type dynamoFrontend struct {
-	reg                                                 *registry
-	ok, failed, cancelled, begun                        *metric
-	inflight, queued, active, disconnected              *metric
-	ttft, itl, duration, input, output, cached          *metric
-	outputTokens, cancellations, rejections, migrations *metric
-	stages                                              []*metric
-	stageTime                                           []*metric
-	tokenizer, detokenizer                              *metric
-	roundTrip, planeQueue, planeSend, planeInflight     *metric
-	kvHit, overheadTotal, overheadMatch, overheadAll    *metric
-	workers                                             []*dynamoSeen
-	eventLoop                                           *metric
-	constants                                           []constant
+	reg                                              *registry
+	ok, failed, cancelled, begun                     *metric
+	inflight, queued, active, disconnected           *metric
+	ttft, itl, duration, input, output, cached       *metric
+	outputTokens, cancellations, rejections          *metric
+	stages                                           []*metric
+	stageTime                                        []*metric
+	tokenizer, detokenizer                           *metric
+	roundTrip, planeQueue, planeSend, planeInflight  *metric
+	kvHit, overheadTotal, overheadMatch, overheadAll *metric
+	workers                                          []*dynamoSeen
+	eventLoop, pending                               *metric
+	constants                                        []constant
 }
 
 // dynamoSeen is what the frontend's router knows of one worker.
@@ -55,7 +55,7 @@ func newDynamoFrontend(f *front) []*registry {
 	d.outputTokens = r.counter(n("output_tokens_total"), "Total number of output tokens generated (updates in real-time)", lower)
 	d.cancellations = r.counter(n("model_cancellation_total"), "Total number of request cancellations", req)
 	d.rejections = r.counter(n("model_rejection_total"), "Total number of rejected requests", labels{{"endpoint", "chat_completions"}, lower[0]})
-	d.migrations = r.counter(n("model_migration_total"), "Total number of request migrations", lower.with("migration_type", "ongoing_request"))
+	d.pending = r.gauge(n("router_queue_pending_requests"), "Requests in the router's queue", labels{{"worker_type", "decode"}})
 	for _, stage := range []string{"preprocess", "route", "dispatch"} {
 		d.stages = append(d.stages, r.gauge(n("stage_requests"), "Number of requests in a stage", labels{{"phase", "aggregated"}, {"stage", stage}}))
 	}
@@ -175,6 +175,9 @@ func (d *dynamoFrontend) finished(r *request, o outcome, now float64) {
 	}
 }
 
+// retried is not a migration: that is of a request with output, and the limit for those is 0.
+func (d *dynamoFrontend) retried(*front) {}
+
 func (d *dynamoFrontend) refused(*front) {
 	d.begun.add(1)
 	d.rejections.add(1)
@@ -200,6 +203,7 @@ func (d *dynamoFrontend) tick(f *front, _ float64) {
 		w.waitingReqs.set(float64(q))
 	}
 	d.queued.set(float64(waiting))
+	d.pending.set(0)
 	for i, m := range d.stages {
 		m.set(0)
 		if i == 2 {
@@ -216,6 +220,7 @@ type dynamoWorker struct {
 	requests, inflight, duration, inBytes, outBytes, canceled *metric
 	errors, uptime, blocks, usage, transit, toFirst, depth    *metric
 	busy, tasks                                               *metric
+	offload, onboard, matched, hostHits                       *metric // KVBM
 	open                                                      float64
 }
 
@@ -249,6 +254,17 @@ func newDynamoWorker(sv *server) ([]*registry, error) {
 	w.depth = r.gauge(h("queue_depth"), "Requests in the work handler's queue", auto).fromStart()
 	w.busy = r.gauge("dynamo_tokio_worker_busy_ratio", "Busy ratio of a tokio worker", labels{{"worker", "0"}}).fromStart()
 	w.tasks = r.gauge("dynamo_tokio_alive_tasks", "Alive tokio tasks", nil).fromStart()
+	if sv.spec.HiCacheTokens > 0 {
+		k := func(s string) string { return "dynamo_kvbm_" + s }
+		w.offload = r.counter(k("offload_blocks_d2h"), "The number of offload blocks from device to host", nil).fromStart()
+		w.onboard = r.counter(k("onboard_blocks_h2d"), "The number of onboard blocks from host to device", nil).fromStart()
+		for _, s := range []string{"offload_blocks_h2d", "offload_blocks_d2d", "offload_blocks_d2o", "onboard_blocks_d2d", "onboard_blocks_o2d"} {
+			r.counter(k(s), "The number of blocks moved to or from disk or object storage", nil).fromStart()
+		}
+		w.matched = r.counter(k("matched_tokens"), "The number of matched tokens", nil).fromStart()
+		w.hostHits = r.gauge(k("host_cache_hit_rate"), "Host cache hit rate (0.0-1.0) from the sliding window", nil).fromStart()
+		r.gauge(k("disk_cache_hit_rate"), "Disk cache hit rate (0.0-1.0) from the sliding window", nil).fromStart()
+	}
 	sv.obs = w
 	w.constants()
 	return append([]*registry{w.own}, regs...), nil
@@ -272,6 +288,22 @@ func (w *dynamoWorker) received(s *scheduler, r *request) {
 	w.inflight.set(w.open)
 	w.inBytes.add(float64(180 + 6*r.prompt))
 	w.transit.observe(0.001)
+}
+
+func (w *dynamoWorker) cache(s *scheduler, m kvMoves) {
+	w.sglang.cache(s, m)
+	if w.offload != nil {
+		w.offload.add(float64(m.backedUp / 16))
+		w.onboard.add(float64(m.loadedBack / 16))
+	}
+}
+
+func (w *dynamoWorker) admitted(s *scheduler, r *request, wait float64) {
+	w.sglang.admitted(s, r, wait)
+	if w.offload != nil && r.prompt > 0 {
+		w.matched.add(float64(r.hostHit))
+		w.hostHits.set(0.9*w.hostHits.value + 0.1*float64(r.hostHit)/float64(r.prompt))
+	}
 }
 
 func (w *dynamoWorker) firstToken(s *scheduler, r *request) {

@@ -22,6 +22,8 @@ func (f *Fleet) Endpoints(member string) []string {
 		return []string{"/metrics", "/health", "/live", "/v1/models"}
 	case DynamoWorker:
 		return []string{"/metrics", "/health", "/live"}
+	case DCGM:
+		return []string{"/metrics", "/health"}
 	}
 	return []string{"/metrics", "/health", "/server_info", "/get_server_info", "/v1/models", "/v1/loads"}
 }
@@ -33,7 +35,7 @@ func (f *Fleet) Answer(member, path, accept string) (body []byte, contentType st
 	if m == nil {
 		return notFound()
 	}
-	if m.server != nil && m.server.down || m.front != nil && m.front.down {
+	if m.down() {
 		return nil, "", refusedState
 	}
 	path, query, _ := strings.Cut(path, "?")
@@ -64,6 +66,10 @@ func (f *Fleet) Answer(member, path, accept string) (body []byte, contentType st
 		}
 	case Router:
 		v = f.routerAnswer(m, path)
+	case DCGM:
+		if path == "/health" {
+			v = "OK"
+		}
 	case DynamoFrontend:
 		v = f.frontendAnswer(m, path)
 	case DynamoWorker:

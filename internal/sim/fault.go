@@ -104,16 +104,17 @@ func faultKinds() []faultKind {
 			begin: stop, end: func(f *Fleet, m *member) {
 				comeBack(m)
 				m.began = time.Duration(f.ticks) * Tick
-				if m.server != nil {
+				switch {
+				case m.server != nil:
 					m.server.startAgain(f.now)
-				} else {
+				case m.front != nil:
 					m.front.obs.started()
 				}
 			}},
 		{FaultInfo: FaultInfo{"engine_hang", "no progress: requests pile up, gauges stand still, /metrics still answers", firstEngine},
 			set: engines(func(sv *server) { sv.hung = true })},
-		{FaultInfo: FaultInfo{"abort_burst", "clients leave: four running or waiting requests a second are aborted", everyEngine},
-			set: engines(func(sv *server) { sv.leaving = 4 })},
+		{FaultInfo: FaultInfo{"abort_burst", "clients leave: two running or waiting requests a second are aborted", everyEngine},
+			set: engines(func(sv *server) { sv.leaving = 2 })},
 		{FaultInfo: FaultInfo{"idle", "no new requests", everyEngine}, loads: func(l *load) { l.muted = true }},
 		{FaultInfo: FaultInfo{"burst", "four times the requests", everyEngine}, loads: func(l *load) { l.factor *= 4 }},
 		{FaultInfo: FaultInfo{"long_outputs", "answers are three times as long", everyEngine}, loads: func(l *load) { l.longer *= 3 }},
@@ -133,19 +134,25 @@ func faultKinds() []faultKind {
 }
 
 func stop(f *Fleet, m *member) {
-	if m.server != nil {
+	switch {
+	case m.server != nil:
 		m.server.kill(f.now)
-		return
+	case m.front != nil:
+		m.front.down = true
+	default:
+		m.gpus.down = true
 	}
-	m.front.down = true
 }
 
 func comeBack(m *member) {
-	if m.server != nil {
+	switch {
+	case m.server != nil:
 		m.server.down = false
-		return
+	case m.front != nil:
+		m.front.down = false
+	default:
+		m.gpus.down = false
 	}
-	m.front.down = false
 }
 
 // Faults lists the faults that can be ordered.

@@ -8,6 +8,7 @@ type frontObserver interface {
 	tokens(gap float64, n float64) // n inter-token gaps
 	finished(r *request, o outcome, now float64)
 	refused(f *front) // no worker could take the request
+	retried(f *front) // a request whose worker was lost before its first token is sent to another one
 	tick(f *front, now float64)
 }
 
@@ -62,6 +63,21 @@ func (f *front) enter(r *request, w *server) {
 	f.active++
 	f.perWork[w]++
 	f.obs.accepted(f, r, w)
+}
+
+// retry sends a request whose worker was lost before its first token to another one. False when it
+// had been tried before, or no worker is left.
+func (f *front) retry(r *request, now float64) bool {
+	if r.first > 0 || r.attempt > 0 || f.down {
+		return false
+	}
+	f.obs.retried(f)
+	again := &request{
+		id: r.id, load: r.load, born: r.born, attempt: r.attempt + 1,
+		prompt: r.prompt, output: r.output, limit: r.limit, prefix: r.prefix, prefixLen: r.prefixLen,
+		context: r.context, contextLen: r.contextLen, system: r.system, streaming: r.streaming, grammar: r.grammar, leaveAt: r.leaveAt,
+	}
+	return f.send(again, now)
 }
 
 func (f *front) done(r *request, o outcome, now float64) {

@@ -12,6 +12,10 @@ type gateway struct {
 	requests    *metric
 	errors      *metric
 	unavailable *metric
+	retries     *metric
+	queueDepth  *metric // SMG 1.x: the gateway's own queue
+	queueWait   *metric
+	pdTTFT      *metric
 	duration    *metric
 	httpIn      *metric
 	httpTook    *metric
@@ -50,6 +54,18 @@ func newRouter(f *front) []*registry {
 	g.duration = r.histogram("smg_router_request_duration_seconds", "Router request duration in seconds", base, gatewayBounds())
 	g.errors = r.counter("smg_router_request_errors_total", "Total request errors in the router", base.with("error_type", "upstream_error"))
 	g.unavailable = r.counter("smg_router_request_errors_total", "Total request errors in the router", base.with("error_type", "no_available_workers"))
+	kind := "regular"
+	if backend == "pd" {
+		kind = "decode"
+	}
+	g.retries = r.counter("smg_worker_retries_total", "Total worker retries", labels{{"endpoint", "generate"}, {"worker_type", kind}})
+	if f.fills() {
+		g.queueDepth = r.gauge("smg_scheduler_queue_depth", "Requests in the gateway's queue", labels{{"priority", "default"}})
+		g.queueWait = r.histogram("smg_scheduler_queue_wait_seconds", "Wait in the gateway's queue in seconds", labels{{"priority", "default"}}, gatewayBounds())
+		if backend == "pd" {
+			g.pdTTFT = r.histogram("smg_pd_ttft_seconds", "Time to first token over prefill and decode", labels{{"model", model}}, gatewayBounds())
+		}
+	}
 	path := labels{{"method", "POST"}, {"path", "/generate"}}
 	g.httpIn = r.counter("smg_http_requests_total", "Total HTTP requests received", path)
 	g.httpTook = r.histogram("smg_http_request_duration_seconds", "HTTP request duration in seconds", path, gatewayBounds())
@@ -127,10 +143,12 @@ func (g *gateway) accepted(_ *front, r *request, w *server) {
 		m.add(1)
 	}
 	g.open[r.id] = r.born
+	g.queueWait.observe(0.0004)
 }
 
-func (g *gateway) firstToken(*request, float64) {}
-func (g *gateway) tokens(float64, float64)      {}
+func (g *gateway) firstToken(r *request, now float64) { g.pdTTFT.observe(now - r.born) }
+func (g *gateway) tokens(float64, float64)            {}
+func (g *gateway) retried(*front)                     { g.retries.add(1) }
 
 func (g *gateway) finished(r *request, o outcome, now float64) {
 	delete(g.open, r.id)
@@ -154,6 +172,7 @@ func (g *gateway) refused(*front) {
 
 func (g *gateway) tick(f *front, now float64) {
 	g.connections.set(float64(f.active))
+	g.queueDepth.set(0)
 	if f.fleet.ticks%20 != 0 {
 		return
 	}

@@ -72,7 +72,9 @@ func (p *kvPool) evict(e *prefix) {
 	if !e.reusable || p.host.capacity == 0 {
 		return
 	}
-	if p.host.put(e.key, e.tokens) {
+	// A full host tier now and then has no place when it is needed.
+	crowded := p.host.used+e.tokens > p.host.capacity && mix(e.key^uint64(e.tokens))%24 == 0
+	if !crowded && p.host.put(e.key, e.tokens) {
 		p.moved.backedUp += e.tokens
 	} else {
 		p.moved.dropped += e.tokens

@@ -15,7 +15,9 @@ const (
 	handshake     = 0.003 // seconds from the decode engine's grant to the prefill engine
 	transferStart = 0.002 // seconds before the first byte
 	gib           = 1024 * 1024 * 1024
-	failedShare   = 0.03 // of transfers while the link is broken
+	failedShare   = 0.03 // of transfers that fail while the link is slow
+	refusedShare  = 0.02 // of bootstraps that fail then
+	resentShare   = 0.1  // of transfers of which a part is sent again then
 )
 
 // handOver does what is due between the two engines.
@@ -63,7 +65,6 @@ func (s *scheduler) handOver() {
 func (s *scheduler) send(r *request) {
 	r.done, r.at, r.sent = 1, inflight, s.now
 	r.first = s.now
-	r.peer.first = s.now
 	s.prefillOut++
 	s.sending = append(s.sending, r)
 }
@@ -73,6 +74,10 @@ func (s *scheduler) startTransfer(r *request) {
 	hw := &s.server.spec.Hardware
 	moving := float64(r.prompt) * hw.KVBytes / (hw.LinkGBs * gib) * s.server.slowLink
 	moving *= 1 + 0.1*math.Abs(s.rng.NormFloat64())
+	if s.server.slowLink > 1 && s.rng.Float64() < resentShare {
+		moving *= 1.5
+		s.server.obs.resent(s)
+	}
 	r.ends = max(r.sent, s.linkFree) + transferStart + moving
 }
 
@@ -115,7 +120,7 @@ func (s *scheduler) admitArrived() {
 	for len(s.queue) > 0 && len(s.batch) < s.server.spec.Hardware.MaxRunning {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
-		if r.first != 0 && r.start != 0 {
+		if r.first != 0 {
 			s.join(r) // again, after a retraction
 			continue
 		}

@@ -18,8 +18,8 @@ func chat(name string, rate float64, to ...string) Load {
 
 // Demo is a small fleet that shows everything within minutes: two unified SGLang engines (one with
 // two DP ranks, which runs RL rollouts), a prefill engine and two decode engines behind a router that
-// also serves /engine_metrics, a vLLM engine, and a Dynamo frontend with its worker. One engine goes
-// down for a while, another loses part of its KV pool; both again every fifteen minutes.
+// also serves /engine_metrics, a vLLM engine, a Dynamo frontend with its worker, and a dcgm-exporter.
+// One engine goes down for a while, another loses part of its KV pool; both again every fifteen minutes.
 func Demo() Config {
 	small := Hardware{KVTokens: 90000, Prefill: 16000, Step: 0.013}
 	rollouts := Hardware{KVTokens: 68000, MaxRunning: 128, Prefill: 20000, Step: 0.0125}
@@ -28,14 +28,15 @@ func Demo() Config {
 		Seed: 7,
 		Members: []Member{
 			{Name: "rollout-0", Kind: SGLang, Version: "0.5.15", Model: "Qwen/Qwen3-30B-A3B", DP: 2, Hardware: rollouts, MoE: true, TokenHistograms: true},
-			{Name: "chat-0", Kind: SGLang, Model: "Qwen/Qwen3-32B", TP: 2, Hardware: small, Speculative: true, HiCacheTokens: 400000, TokenHistograms: true},
+			{Name: "chat-0", Kind: SGLang, Model: "Qwen/Qwen3-32B", TP: 2, Hardware: small, Speculative: true, HiCacheTokens: 400000, TokenHistograms: true, Extended: true},
 			{Name: "prefill-0", Kind: SGLang, Role: engine.Prefill, Model: "deepseek-ai/DeepSeek-V3.2", Hardware: pd, MoE: true},
 			{Name: "decode-0", Kind: SGLang, Role: engine.Decode, Model: "deepseek-ai/DeepSeek-V3.2", Hardware: pd, MoE: true},
 			{Name: "decode-1", Kind: SGLang, Role: engine.Decode, Model: "deepseek-ai/DeepSeek-V3.2", Hardware: pd, MoE: true},
 			{Name: "router-0", Kind: Router, Workers: []string{"prefill-0", "decode-0", "decode-1"}},
 			{Name: "vllm-0", Kind: VLLM, Model: "meta-llama/Llama-3.1-8B-Instruct", Hardware: Hardware{KVTokens: 160000, Step: 0.008, Prefill: 30000}},
-			{Name: "dynamo-worker-0", Kind: DynamoWorker, Model: "Qwen/Qwen3-14B", Hardware: Hardware{KVTokens: 140000, Step: 0.0095}},
+			{Name: "dynamo-worker-0", Kind: DynamoWorker, Model: "Qwen/Qwen3-14B", Hardware: Hardware{KVTokens: 140000, Step: 0.0095}, HiCacheTokens: 300000},
 			{Name: "dynamo-frontend-0", Kind: DynamoFrontend, Workers: []string{"dynamo-worker-0"}},
+			{Name: "gpus-0", Kind: DCGM, Workers: []string{"rollout-0", "chat-0", "prefill-0", "decode-0", "decode-1"}},
 		},
 		Loads: []Load{
 			{
@@ -56,7 +57,7 @@ func Demo() Config {
 	cfg.Loads[1].GrammarShare = 0.1
 	cfg.Faults = []Fault{
 		{Name: "engine_down", At: 35 * time.Second, For: 110 * time.Second, Every: 15 * time.Minute, Member: "decode-1"},
-		{Name: "kv_pressure", At: 20 * time.Second, For: 4 * time.Minute, Every: 15 * time.Minute, Member: "chat-0"},
+		{Name: "kv_pressure", At: 20 * time.Second, For: 6 * time.Minute, Every: 15 * time.Minute, Member: "chat-0"},
 		{Name: "abort_burst", At: 5 * time.Minute, For: 2 * time.Minute, Every: 15 * time.Minute, Member: "vllm-0"},
 		{Name: "transfer_slow", At: 7 * time.Minute, For: 2 * time.Minute, Every: 15 * time.Minute, Member: "prefill-0"},
 		{Name: "cache_flush", At: 9 * time.Minute, For: 2 * time.Minute, Every: 15 * time.Minute, Member: "dynamo-worker-0"},
@@ -65,8 +66,8 @@ func Demo() Config {
 	return cfg
 }
 
-// Uniform is n equal unified SGLang engines of about 400 series each under one chat load: for load
-// and benchmarks.
+// Uniform is n equal unified SGLang engines of about 400 series each under chats and some scripts
+// that do not stream: for load and benchmarks.
 func Uniform(n int) Config {
 	cfg := Config{Seed: 11}
 	var names []string
@@ -75,7 +76,10 @@ func Uniform(n int) Config {
 		names = append(names, name)
 		cfg.Members = append(cfg.Members, Member{Name: name, Kind: SGLang, Hardware: Hardware{KVTokens: 100000}})
 	}
-	cfg.Loads = []Load{chat("chat", 1.0*float64(n), names...)}
+	scripts := chat("scripts", 0.15*float64(n), names...)
+	scripts.Unstreamed = true
+	scripts.Prompt = Lengths{Median: 2500, Sigma: 1.1, Max: 30000}
+	cfg.Loads = []Load{chat("chat", 0.85*float64(n), names...), scripts}
 	return cfg
 }
 

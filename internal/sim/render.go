@@ -144,7 +144,7 @@ func (f *Fleet) ExpositionFor(name, accept string) (body []byte, contentType str
 	switch {
 	case t == nil:
 		return []byte(`{"detail":"Not Found"}`), jsonText, 404
-	case t.member.server != nil && t.member.server.down, t.member.front != nil && t.member.front.down:
+	case t.member.down():
 		return nil, "", refusedState
 	}
 	w := &t.member.wire
@@ -188,7 +188,7 @@ func (t *target) negotiate(accept string) (s style, contentType string, openMetr
 	switch t.Kind {
 	case Router:
 		return plain, routerText, false
-	case DynamoFrontend, DynamoWorker:
+	case DynamoFrontend, DynamoWorker, DCGM:
 		return plain, dynamoText, false
 	}
 	for _, part := range strings.Split(accept, ",") {
@@ -341,7 +341,7 @@ func (f *Fleet) Samples(emit func(target string, series int, v float64)) {
 func (f *Fleet) state(t *target) (up bool, reason string, status int) {
 	m := t.member
 	switch {
-	case m.server != nil && m.server.down, m.front != nil && m.front.down:
+	case m.down():
 		return false, "connection refused", refusedState
 	case m.wire.notFound:
 		return false, "404", 404

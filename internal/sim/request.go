@@ -56,6 +56,7 @@ type request struct {
 	kvHere   bool    // decode engine: KV has arrived once
 	deserted bool    // the peer is lost; fails at the next hand-over
 	swept    bool    // aborted together with others by one call
+	attempt  int     // how often its front has sent it again
 
 	hit, hostHit int     // tokens of the last admission that were cached on device, on host
 	left         int     // prompt tokens still to prefill

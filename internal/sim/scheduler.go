@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -32,67 +31,6 @@ const (
 	mailGranted                 // to the prefill engine: the decode engine has allocated KV slots
 	mailKV                      // to the decode engine: the KV has arrived
 )
-
-// pass is one prefill forward pass in progress.
-type pass struct {
-	active              bool
-	start, end          float64
-	done                []*request // their prompts are complete when it ends
-	chunked             bool       // one request continues in the next pass
-	computed, hit, host int        // tokens
-	again               int        // of these, of requests that were retracted before
-	requests            int
-}
-
-// decodeRun is a run of equal decode steps.
-type decodeRun struct {
-	steps  int
-	gap    float64 // seconds between two tokens of one request, except of the first step
-	stall  float64 // added to the first step's gap: the prefill pass before it
-	tokens float64 // tokens of the whole run
-	batch  int
-}
-
-// kvTransfer is one prompt's KV sent from a prefill to a decode engine.
-type kvTransfer struct {
-	bytes   float64
-	seconds float64
-	alloc   float64 // seconds the decode engine took to allocate
-	boot    float64 // seconds of the bootstrap
-}
-
-// reportKind is what made a scheduler write its gauges.
-type reportKind uint8
-
-const (
-	reportPrefill reportKind = iota
-	reportDecode
-	reportIdle
-	reportPause
-)
-
-// observer turns what happens in a program into that program's own metrics. Its methods are called
-// in the order of simulated time of one scheduler.
-type observer interface {
-	started(sv *server)                                 // a new process is up: everything counted is forgotten
-	received(s *scheduler, r *request)                  // by the engine
-	compiled(s *scheduler, r *request, sec float64)     // grammar; 0 s: found in the cache
-	admitted(s *scheduler, r *request, wait float64)    // waiting queue to first forward
-	prefilled(s *scheduler, p *pass)                    // a prefill pass ended
-	firstToken(s *scheduler, r *request)                // of the request
-	decoded(s *scheduler, d decodeRun)                  // a run of decode steps ended
-	retracted(s *scheduler, n, input, output int)       // requests thrown out of the batch
-	granted(s *scheduler, r *request)                   // decode engine: KV slots allocated
-	transferred(s *scheduler, r *request, t kvTransfer) // prefill engine: KV sent
-	arrived(s *scheduler, r *request)                   // decode engine: KV here
-	broken(s *scheduler, r *request)                    // bootstrap or transfer failed
-	finished(s *scheduler, r *request, o outcome)       // all of it, with tokens
-	dropped(s *scheduler, r *request, o outcome)        // ended before its first token
-	cache(s *scheduler, m kvMoves)                      // the KV pool moved tokens
-	report(s *scheduler, kind reportKind)               // gauges are written
-	swept(s *scheduler)                                 // one abort call for everything that runs
-	synced(s *scheduler, sec float64)                   // a weight update ended
-}
 
 // scheduler is the model of one data-parallel rank: queue, KV pool, batch, forward passes.
 type scheduler struct {
@@ -236,7 +174,7 @@ func (s *scheduler) idle() {
 // tell writes the gauges.
 func (s *scheduler) tell(kind reportKind) {
 	s.server.obs.report(s, kind)
-	s.reportAt, s.sinceReport, s.retractedIn = s.now, 0, 0
+	s.reportAt, s.retractedIn = s.now, 0
 	s.stale = kind == reportPrefill || kind == reportDecode
 }
 
@@ -300,6 +238,20 @@ func (s *scheduler) receive() {
 	}
 }
 
+// refuse ends a request whose bootstrap has failed, and its peer.
+func (s *scheduler) refuse(r *request) {
+	r.at = bootstrap
+	s.bootstrapping++
+	s.server.obs.broken(s, r)
+	s.lose(r, failed)
+	p := r.peer
+	p.deserted = true // found out when its turn comes
+	if p.at == transfer {
+		p.sched.server.obs.broken(p.sched, p)
+		p.sched.lose(p, failed)
+	}
+}
+
 // arriveFrom takes r off the list of those between the engines.
 func (s *scheduler) arriveFrom(r *request) {
 	if i := slices.Index(s.between, r); i >= 0 {
@@ -319,11 +271,8 @@ func (s *scheduler) compileTime() float64 {
 func (s *scheduler) enter(r *request, at float64) {
 	switch {
 	case s.server.prefillOnly() && r.peer != nil:
-		if r.deserted {
-			r.at = bootstrap
-			s.server.obs.broken(s, r)
-			s.bootstrapping++
-			s.lose(r, failed)
+		if refused := s.server.slowLink > 1 && s.rng.Float64() < refusedShare; r.deserted || refused {
+			s.refuse(r)
 			return
 		}
 		if r.granted > 0 {
@@ -609,128 +558,6 @@ func (s *scheduler) leave(r *request) {
 	}
 }
 
-// stepTime is the duration of one decode step of the batch.
-func (s *scheduler) stepTime() float64 {
-	hw := &s.server.spec.Hardware
-	t := hw.Step + hw.StepPerRequest*float64(len(s.batch)) + hw.StepPerToken*s.seqLens
-	if s.server.spec.Speculative {
-		t *= 1.35 // draft steps and verification
-	}
-	return t * s.server.slow
-}
-
-// decode runs decode steps until hi, or until something changes.
-func (s *scheduler) decode(hi float64) {
-	for s.pool.room() < int(math.Ceil(s.rate)) {
-		if !s.retract() {
-			return
-		}
-	}
-	dt := s.stepTime()
-	until := hi
-	if len(s.inbox) > 0 {
-		until = min(until, s.inbox[0].at)
-	}
-	if len(s.sending) > 0 {
-		until = min(until, s.sending[0].ends)
-	}
-	n := max(1, int(math.Ceil((until-s.now)/dt)))
-	n = min(n, int(s.batch[0].last-s.step), reportEvery-s.sinceReport)
-	n = max(1, min(n, int(float64(s.pool.room())/s.rate)))
-	grown := s.rate * float64(n)
-	s.pool.reserve(int(math.Ceil(grown)))
-	s.flushMoves()
-	s.pool.private += grown
-	s.seqLens += grown
-	s.promised = max(0, s.promised-grown)
-	s.step += int64(n)
-	s.decoded += grown
-	s.now += dt * float64(n)
-	s.busy += dt * float64(n)
-	s.ratio = max(s.floor(), s.ratio-(ratioStart-ratioFloor)/ratioSteps*float64(n))
-	d := decodeRun{steps: n, gap: dt / (s.rate / float64(len(s.batch))), stall: s.stall, tokens: grown, batch: len(s.batch)}
-	s.stall = 0
-	s.server.obs.decoded(s, d)
-	s.sinceReport += n
-	if s.sinceReport >= reportEvery {
-		s.throughput = (s.decoded - s.reported) / max(s.now-s.decodeAt, 1e-6)
-		s.reported, s.decodeAt = s.decoded, s.now
-		if s.server.spec.Speculative {
-			s.drift()
-		}
-		s.tell(reportDecode)
-	}
-	for len(s.batch) > 0 && s.batch[0].last <= s.step {
-		r := s.batch[0]
-		s.leave(r)
-		s.finish(r, r.ending())
-	}
-}
-
-// drift moves the accept length of speculative decoding about its mean.
-func (s *scheduler) drift() {
-	mean := 2.9
-	if s.server.badDraft {
-		mean = 1.7
-	}
-	s.accept += 0.15*(mean-s.accept) + 0.05*s.rng.NormFloat64()
-	s.accept = min(max(s.accept, 1.1), 3.9)
-}
-
-// retract throws the request with the least output out of the batch, back to the head of the queue.
-// The pool is full then. With one request left nothing can be retracted: it is ended.
-func (s *scheduler) retract() bool {
-	if len(s.batch) == 0 {
-		return false
-	}
-	if len(s.batch) == 1 {
-		r := s.batch[0]
-		s.leave(r)
-		s.finish(r, aborted)
-		return false
-	}
-	victim := slices.MinFunc(s.batch, func(a, b *request) int {
-		if c := cmp.Compare(a.generated(), b.generated()); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(b.prompt, a.prompt); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.id, b.id)
-	})
-	s.leave(victim)
-	s.release(victim, false)
-	victim.retractions++
-	victim.chunks = 0
-	if s.server.decodeOnly() && victim.peer != nil {
-		victim.at = prealloc
-		s.prealloc = slices.Insert(s.prealloc, 0, victim)
-	} else {
-		victim.at, victim.queued = waiting, s.now
-		s.queue = slices.Insert(s.queue, 0, victim)
-	}
-	s.retractedIn++
-	s.server.obs.retracted(s, 1, victim.prompt, int(victim.done))
-	out, limit := 0.0, 1.0
-	for _, r := range s.batch {
-		out += r.generated()
-		limit += float64(r.limit)
-	}
-	s.ratio = min(1, max(s.ratio, (out+20*float64(len(s.batch)))/limit))
-	if s.server.squeezed {
-		s.ratio = s.floor()
-	}
-	return true
-}
-
-// floor is the lowest new_token_ratio: far too low while kv_pressure is on.
-func (s *scheduler) floor() float64 {
-	if s.server.squeezed {
-		return ratioFloor / 10
-	}
-	return ratioFloor
-}
-
 // finish ends a request that has generated its tokens.
 func (s *scheduler) finish(r *request, o outcome) {
 	r.at = gone
@@ -772,6 +599,9 @@ func (s *scheduler) end(r *request, o outcome) {
 	}
 	if r.front != nil {
 		r.front.done(r, o, s.now)
+		if o == failed && r.front.retry(r, s.now) {
+			return
+		}
 	}
 	r.load.done(r, o, s.now)
 }

@@ -205,10 +205,7 @@ func (r *Running) shut(d *door) {
 	}
 }
 
-func (f *Fleet) isDown(member string) bool {
-	m := f.byName[member]
-	return m.server != nil && m.server.down || m.front != nil && m.front.down
-}
+func (f *Fleet) isDown(member string) bool { return f.byName[member].down() }
 
 // With calls use with the fleet while time stands still, to order faults or look at it.
 func (r *Running) With(use func(*Fleet)) {

@@ -145,6 +145,7 @@ func (sv *server) pause(now, d float64) {
 
 // kill ends the process: everything in it is lost.
 func (sv *server) kill(now float64) {
+	sv.down = true // before the fronts try again: not here
 	for _, s := range sv.scheds {
 		var lost []*request
 		s.each(func(r *request) { lost = append(lost, r) })
@@ -158,7 +159,6 @@ func (sv *server) kill(now float64) {
 		s.restart(now)
 	}
 	sv.pauseUntil = 0
-	sv.down = true
 }
 
 // sweep aborts, by one call, everything of load l.

@@ -275,6 +275,8 @@ func (g *sglang) transferred(s *scheduler, r *request, t kvTransfer) {
 	k.allocG.set(t.alloc * 1000)
 }
 
+func (g *sglang) resent(s *scheduler) { g.rank(s).prefillRetries.add(1) }
+
 func (g *sglang) arrived(s *scheduler, r *request) {
 	g.rank(s).stages["decode_transferred"].observe(s.now - r.granted)
 }

@@ -160,7 +160,7 @@ type schedulerMetrics struct {
 	acceptLength, acceptRate, specSteps, specDraft                         *metric
 	balanceDecode, balanceExtend                                           *metric
 	bootstrapQueue, inflightQueue, preallocQueue, transferQueue            *metric
-	bootFailed, transferFailed                                             *metric
+	bootFailed, transferFailed, prefillRetries                             *metric
 	speed, latency, size, bootMS, allocMS                                  *metric
 	speedG, latencyG, sizeG, bootG, allocG                                 *metric
 	hostUsed, hostTotal                                                    *metric
@@ -387,6 +387,7 @@ func (b sglangFamilies) disaggregation(k *schedulerMetrics, s labels) {
 	k.transferQueue = b.gauge("num_decode_transfer_queue_reqs", "", "", s, "The number of requests in the decode transfer queue.")
 	k.bootFailed = b.counter("num_bootstrap_failed_reqs_total", "", "", s, "The number of bootstrap failed requests.")
 	k.transferFailed = b.counter("num_transfer_failed_reqs_total", "", "", s, "The number of transfer failed requests.")
+	k.prefillRetries = b.counter("num_prefill_retries_total", "0.5.8", "", s, "Total number of prefill retries.")
 	for _, d := range []struct {
 		h, g        **metric
 		name, since string

@@ -21,6 +21,7 @@ const (
 	VLLM           Kind = "vllm"            // a vLLM engine (V1)
 	DynamoFrontend Kind = "dynamo_frontend" // NVIDIA Dynamo's HTTP frontend
 	DynamoWorker   Kind = "dynamo_worker"   // NVIDIA Dynamo's SGLang worker: its own metrics and the engine's
+	DCGM           Kind = "dcgm"            // dcgm-exporter: the GPUs of the engines in Workers
 )
 
 // Hardware is how fast an engine is and what it holds. Zero fields take the defaults of a
@@ -70,14 +71,14 @@ type Member struct {
 	Version string      // "0.5.18" (default), "0.5.15", ... of SGLang; of a router "0.3.1" (default) or "1.3.3"
 	Model   string      // served model name
 	Addr    string      // host:port under which it is scraped; "" = a made-up one
-	Workers []string    // of a router or frontend: names of engines
+	Workers []string    // of a router, frontend or dcgm-exporter: names of engines
 
 	TP, DP   int // tensor-parallel size and data-parallel size; 0 means 1. Without DP there is no dp_rank label
 	Hardware Hardware
 
 	Speculative     bool // speculative decoding, 3 steps of 4 draft tokens
 	MoE             bool // mixture of experts: EPLB balancedness, device timer, DP cooperation
-	HiCacheTokens   int  // host tier of the KV cache, tokens; 0 = off
+	HiCacheTokens   int  // host tier of the KV cache, tokens; 0 = off. A Dynamo worker shows it as KVBM too
 	TokenHistograms bool // --collect-tokens-histogram
 	Extended        bool // LoRA, streaming sessions, MFU, prefill delayer, HiCache storage: every optional family
 }
@@ -105,6 +106,7 @@ type Fleet struct {
 	members    []*member
 	servers    []*server
 	fronts     []*front
+	exporters  []*gpuExporter
 	loads      []*load
 	byName     map[string]*member
 	orders     []*order
@@ -119,6 +121,7 @@ type member struct {
 	spec   Member
 	server *server // of an engine
 	front  *front  // of a router or frontend
+	gpus   *gpuExporter
 	regs   []*registry
 	began  time.Duration // start of the process since the fleet's start
 	wire   wireFault
@@ -137,7 +140,7 @@ func New(cfg Config) (*Fleet, error) {
 		}
 	}
 	for _, m := range f.members {
-		if m.front != nil {
+		if m.server == nil {
 			if err := f.connect(m); err != nil {
 				return nil, err
 			}
@@ -161,7 +164,7 @@ func (f *Fleet) addMember(i int, spec Member) error {
 	if spec.Name == "" || f.byName[spec.Name] != nil {
 		return fmt.Errorf("sim: member %d: name %q is empty or taken", i, spec.Name)
 	}
-	if spec.Role == "" && spec.Kind != Router && spec.Kind != DynamoFrontend {
+	if spec.Role == "" && (spec.Kind == SGLang || spec.Kind == VLLM || spec.Kind == DynamoWorker) {
 		spec.Role = engine.Unified
 	}
 	spec.TP, spec.DP = max(spec.TP, 1), max(spec.DP, 0)
@@ -197,13 +200,26 @@ func (f *Fleet) addMember(i int, spec Member) error {
 		if err != nil {
 			return err
 		}
+		m.spec = m.server.spec // with its version
 	case Router, DynamoFrontend:
 		m.front = &front{fleet: f, name: spec.Name, spec: spec, perWork: map[*server]int{}}
 		f.fronts = append(f.fronts, m.front)
+	case DCGM: // built when the engines are there
 	default:
 		return fmt.Errorf("sim: member %q: kind %q is not known", spec.Name, spec.Kind)
 	}
 	return nil
+}
+
+// down tells whether nobody listens at the member's address.
+func (m *member) down() bool {
+	switch {
+	case m.server != nil:
+		return m.server.down
+	case m.front != nil:
+		return m.front.down
+	}
+	return m.gpus.down
 }
 
 func defaultPort(k Kind) int {
@@ -212,25 +228,37 @@ func defaultPort(k Kind) int {
 		return 8000
 	case DynamoWorker:
 		return 9090
+	case DCGM:
+		return 9400
 	}
 	return 30000
 }
 
-// connect gives a router or frontend its workers.
+// connect gives a router, frontend or exporter its workers.
 func (f *Fleet) connect(m *member) error {
-	fr := m.front
+	var servers []*server
 	for _, name := range m.spec.Workers {
 		w := f.byName[name]
 		if w == nil || w.server == nil {
 			return fmt.Errorf("sim: member %q: worker %q is not an engine of the fleet", m.name, name)
 		}
+		servers = append(servers, w.server)
+	}
+	if m.spec.Kind == DCGM {
+		m.gpus = newGPUExporter(f, m.spec, servers)
+		m.regs = []*registry{m.gpus.reg}
+		f.exporters = append(f.exporters, m.gpus)
+		return nil
+	}
+	fr := m.front
+	for _, w := range servers {
 		switch w.spec.Role {
 		case engine.Prefill:
-			fr.prefills = append(fr.prefills, w.server)
+			fr.prefills = append(fr.prefills, w)
 		case engine.Decode:
-			fr.decodes = append(fr.decodes, w.server)
+			fr.decodes = append(fr.decodes, w)
 		default:
-			fr.workers = append(fr.workers, w.server)
+			fr.workers = append(fr.workers, w)
 		}
 	}
 	if len(fr.workers)+min(len(fr.prefills), len(fr.decodes)) == 0 {
@@ -260,6 +288,8 @@ func (f *Fleet) addLoad(i int, spec Load) error {
 		case m.front != nil:
 			l.sink = m.front
 			l.servers = append(append(append(l.servers, m.front.workers...), m.front.prefills...), m.front.decodes...)
+		case m.server == nil:
+			return fmt.Errorf("sim: load %q: %q takes no requests", spec.Name, name)
 		default:
 			engines = append(engines, m.server)
 			l.servers = append(l.servers, m.server)
@@ -312,6 +342,9 @@ func (f *Fleet) Advance(t time.Time) {
 		}
 		for _, fr := range f.fronts {
 			fr.obs.tick(fr, hi)
+		}
+		for _, x := range f.exporters {
+			x.tick()
 		}
 		f.ticks++
 		f.now = hi

@@ -153,6 +153,7 @@ func (v *vllm) received(*scheduler, *request)                { v.http.requests.a
 func (v *vllm) compiled(*scheduler, *request, float64)       {}
 func (v *vllm) granted(*scheduler, *request)                 {}
 func (v *vllm) transferred(*scheduler, *request, kvTransfer) {}
+func (v *vllm) resent(*scheduler)                            {}
 func (v *vllm) arrived(*scheduler, *request)                 {}
 func (v *vllm) broken(*scheduler, *request)                  {}
 func (v *vllm) cache(*scheduler, kvMoves)                    {}
