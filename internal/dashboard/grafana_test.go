@@ -245,3 +245,50 @@ func TestGrafanaGolden(t *testing.T) {
 		t.Errorf("the board has changed; look at it and run with -update")
 	}
 }
+
+// What we ship for a foreign Prometheus stands our own lint too: the alerts and the recording rules, and every
+// recorded name that a board reads is one that the rules make.
+func TestShippedRulesStandTheLint(t *testing.T) {
+	cat := signal.Default()
+	recording, alerts := signal.RecordingRules(cat), signal.AlertRules(cat)
+	made := ruleNames(recording)
+	if len(made) == 0 {
+		t.Fatal("the recording rules make nothing")
+	}
+	for name, data := range map[string][]byte{"recording": recording, "alerts": alerts} {
+		r := linter(t, nil).Recording(recording).Rules(name, data)
+		if r.Items == 0 {
+			t.Errorf("%s: nothing was read", name)
+		}
+		for _, f := range r.Findings {
+			// The numerator and the denominator of an average of ratios are sums of ratios each.
+			half := strings.Contains(f.Where, "_num:") || strings.Contains(f.Where, "_den:")
+			if f.Severity != Info && !(half && f.Code == "ratio_summed") {
+				t.Errorf("%s: %s: %s: %s\n%s", name, f.Where, f.Code, f.Message, f.Expr)
+			}
+		}
+	}
+	p := parser.NewParser(parser.Options{})
+	for _, b := range Boards(cat) {
+		for _, s := range b.Sections {
+			for _, panel := range s.Panels {
+				list, err := panel.Queries(cat, QueryOptions{Form: signal.Recorded})
+				if err != nil {
+					t.Errorf("board %s: %v", b.ID, err)
+				}
+				for _, target := range list {
+					tree, err := p.ParseExpr(target.Expr)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, s := range selectors(tree) {
+						name := nameOf(s)
+						if (strings.HasPrefix(name, "engine:") || strings.HasPrefix(name, "fleet:")) && !slices.Contains(made, name) {
+							t.Errorf("board %s, panel %q reads %s, which no rule records", b.ID, panel.Title, name)
+						}
+					}
+				}
+			}
+		}
+	}
+}

@@ -59,7 +59,10 @@ type Report struct {
 
 // Merge adds what another report found.
 func (r *Report) Merge(o Report) {
-	r.Findings = append(r.Findings, o.Findings...)
+	r.Findings = append(slices.Clip(r.Findings), o.Findings...)
+	if r.Findings == nil {
+		r.Findings = []Finding{} // an empty list in JSON, not null
+	}
 	r.Items += o.Items
 	r.Exprs += o.Exprs
 	r.Bad += o.Bad
@@ -194,6 +197,13 @@ func (l *Linter) Recording(files ...[]byte) *Linter {
 		}
 	}
 	return &more
+}
+
+// Against returns a linter that holds names against another place; nil is the catalog alone.
+func (l *Linter) Against(names Names) *Linter {
+	other := *l
+	other.names = names
+	return &other
 }
 
 // Expr judges one loose expression. where names it in the findings.

@@ -46,6 +46,7 @@ func (l *Linter) expr(it *item, src source) {
 
 // states tries the query with the variables empty, single, multi and All.
 func (l *Linter) states(it *item, src source, used []string) {
+	tried := map[string]bool{}
 	for _, s := range []state{empty, single, multi, all} {
 		for _, name := range used {
 			if _, _, can := src.vars[name].values(s); !can {
@@ -59,6 +60,10 @@ func (l *Linter) states(it *item, src source, used []string) {
 				values, raw, _ := v.values(s)
 				return values, raw
 			})
+			if tried[e.text] {
+				continue
+			}
+			tried[e.text] = true
 			if _, err := l.parser.ParseExpr(e.text); err != nil {
 				l.parseError(it, src, e, err, fmt.Sprintf(" when variable %q is %s", name, s), Warning)
 				return
@@ -191,6 +196,9 @@ func countsOnly(path []parser.Node) bool {
 			if (n.Op == parser.LUNLESS || n.Op == parser.LAND) && i+1 < len(path) && path[i+1] == n.RHS {
 				return true
 			}
+			if zero, ok := unwrap(n.RHS).(*parser.NumberLiteral); ok && n.Op == parser.MUL && zero.Val == 0 {
+				return true // x * 0 asks where x is
+			}
 		}
 	}
 	return false
@@ -240,8 +248,12 @@ func (w walk) catalog(s parser.Node, name string, m signal.Metric, above []parse
 			Message: canonical + ": " + m.Trap})
 	}
 	if w.l.names == nil && m.Type == signal.Histogram && name == family(name) && !m.Invented {
-		w.add(s, Finding{Code: "bare_histogram", Severity: Warning,
-			Message: fmt.Sprintf("%s is a histogram; there is no series of that bare name", canonical),
+		sev, was := Warning, ""
+		if m.WasType != "" {
+			sev, was = Info, " ("+m.WasType+")"
+		}
+		w.add(s, Finding{Code: "bare_histogram", Severity: sev,
+			Message: fmt.Sprintf("%s is a histogram%s; there is no series of that bare name", canonical, was),
 			Hint:    fmt.Sprintf("histogram_quantile over %s_bucket, or %s_sum over %s_count", name, name, name)})
 	}
 }

@@ -270,8 +270,14 @@ func list(values []string) string {
 	return strings.Join(quoted, ", ")
 }
 
+// exactVariable matches an exact matcher whose value is a variable.
+var exactVariable = regexp.MustCompile(`!?=\s*["'](\$|\[\[)`)
+
 // multiValues finds exact matchers on variables that can hold more than one value.
 func (w walk) multiValues(tree parser.Expr) {
+	if !exactVariable.MatchString(w.src.text) {
+		return
+	}
 	for _, s := range selectors(tree) {
 		for _, m := range s.LabelMatchers {
 			if m.Type != labels.MatchEqual && m.Type != labels.MatchNotEqual {

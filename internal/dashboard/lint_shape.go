@@ -71,7 +71,7 @@ func scaled(b *parser.BinaryExpr) bool {
 
 func (w walk) isRatio(e parser.Expr) bool {
 	q := w.quantity(e)
-	return q.unit == "ratio" && !q.bucket
+	return q.unit == "ratio" && !q.raw
 }
 
 // recordedPercentile matches how people name recorded percentiles.
@@ -257,7 +257,7 @@ type quantity struct {
 	unit   string // as signal.Metric.Unit; "" unknown
 	second bool
 	factor float64
-	bucket bool // counts of events below bounds of that unit, not yet a number of it
+	raw    bool // a histogram's buckets or sum, not yet a number of that unit
 }
 
 func (w walk) quantity(e parser.Expr) quantity {
@@ -273,7 +273,7 @@ func (w walk) quantity(e parser.Expr) quantity {
 		if strings.HasSuffix(name, "_count") && !plain {
 			return quantity{unit: "events", factor: 1}
 		}
-		return quantity{unit: m.Unit, factor: 1, bucket: strings.HasSuffix(name, "_bucket") && !plain}
+		return quantity{unit: m.Unit, factor: 1, raw: name != family(name) && !plain}
 	case *parser.MatrixSelector:
 		return w.quantity(n.VectorSelector)
 	case *parser.SubqueryExpr:
@@ -303,7 +303,7 @@ func (w walk) quantityOfCall(n *parser.Call) quantity {
 		case name == "rate" || name == "irate" || name == "deriv":
 			q.second = true
 		case name == "histogram_quantile":
-			q.second, q.bucket = false, false
+			q.second, q.raw = false, false
 		case name == "increase", name == "scalar", name == "vector", name == "abs", name == "delta", name == "idelta",
 			name == "label_replace", name == "label_join", strings.HasPrefix(name, "clamp"), strings.HasPrefix(name, "sort"),
 			strings.HasSuffix(name, "_over_time") && !strings.HasPrefix(name, "count") && !strings.HasPrefix(name, "present"):
@@ -389,7 +389,7 @@ var seconds = map[string]float64{
 // units holds the unit of the panel against that of the number.
 func (w walk) units(tree parser.Expr) {
 	q := w.quantity(tree)
-	if w.src.unit == "" || q.unit == "" || q.bucket {
+	if w.src.unit == "" || q.unit == "" || q.raw {
 		return
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -28,6 +29,14 @@ func caseNames(t *testing.T, file string) *NameSet {
 	return NamesOf(file, scrape.Inspect(caseFile(t, file), ""))
 }
 
+// shared is one linter for all tests: the recording rules are read once.
+var shared = sync.OnceValue(func() *Linter { return NewLinter(signal.Default(), nil) })
+
+func linter(t testing.TB, names Names) *Linter {
+	t.Helper()
+	return shared().Against(names)
+}
+
 func with(r Report, code string) []Finding {
 	var out []Finding
 	for _, f := range r.Findings {
@@ -41,7 +50,7 @@ func with(r Report, code string) []Finding {
 // P06: an empty optional filter leaves a comma behind.
 func TestLintFindsTheEmptyVariable(t *testing.T) {
 	data := caseFile(t, "P06-board.json")
-	r := NewLinter(signal.Default(), nil).Board("board.json", data)
+	r := linter(t, nil).Board("board.json", data)
 	bad := with(r, "parse_error")
 	if r.Bad != 1 || r.Items != 2 || len(bad) != 1 {
 		t.Fatalf("%d bad of %d panels, %d parse errors; want 1 of 2, 1: %+v", r.Bad, r.Items, len(bad), r.Findings)
@@ -79,7 +88,7 @@ func TestLintNamesTheSuccessor(t *testing.T) {
       - alert: Fine
         expr: max(vllm:kv_cache_usage_perc) > 0.95
 `)
-	r := NewLinter(signal.Default(), caseNames(t, "M11-vllm-new.prom")).Rules("vllm.yml", rules)
+	r := linter(t, caseNames(t, "M11-vllm-new.prom")).Rules("vllm.yml", rules)
 	blind := with(r, "blind")
 	if len(blind) != 2 || r.Blind != 2 || r.Bad != 2 {
 		t.Fatalf("want two blind rules: %+v", r)
@@ -103,7 +112,7 @@ func TestLintNamesTheSuccessor(t *testing.T) {
 // M01.3: either spelling of a board is fine against either path.
 func TestLintAcceptsAnySpelling(t *testing.T) {
 	for _, against := range []string{"M01-engine.prom", "M01-router.prom"} {
-		l := NewLinter(signal.Default(), caseNames(t, against))
+		l := linter(t, caseNames(t, against))
 		for _, name := range []string{"sglang:num_running_reqs", "sglang_num_running_reqs", "ray_sglang_num_running_reqs",
 			"sglang:time_to_first_token_seconds_bucket", "sglang_time_to_first_token_seconds_count"} {
 			r := l.Expr("x", "x", fmt.Sprintf("count(%s)", name))
@@ -116,7 +125,7 @@ func TestLintAcceptsAnySpelling(t *testing.T) {
 
 // M13.2: the gauge of the last batch.
 func TestLintFlagsTheHitRateGauge(t *testing.T) {
-	l := NewLinter(signal.Default(), nil)
+	l := linter(t, nil)
 	for _, expr := range []string{
 		"avg_over_time(sglang_cache_hit_rate[10m]) < 0.2", "sglang:cache_hit_rate", "max(sglang:cache_hit_rate)",
 	} {
@@ -158,7 +167,7 @@ func TestLintKnowsHowBoundsAreWritten(t *testing.T) {
 		{summary, `smg_router_ttft_seconds{quantile="0.50"}`, "label_spelling", "0.5"},
 		{summary, `smg_router_ttft_seconds{quantile="0.9"}`, "not_a_quantile", ""},
 	} {
-		r := NewLinter(signal.Default(), tc.names).Expr("x", "x", tc.expr)
+		r := linter(t, tc.names).Expr("x", "x", tc.expr)
 		var got []Finding
 		for _, code := range []string{"label_spelling", "not_a_bound", "not_a_quantile"} {
 			got = append(got, with(r, code)...)
@@ -224,7 +233,9 @@ func TestLintOfShapes(t *testing.T) {
 		{nil, "sum(sglang:token_usage)", []string{"ratio_summed"}},
 		{nil, "max(sglang:token_usage)", nil},
 		{nil, "avg(sglang:token_usage)", []string{"+ratio_averaged"}},
-		{nil, "sglang:kv_transfer_latency_ms", []string{"bare_histogram"}},
+		{nil, "sglang:kv_transfer_latency_ms", []string{"+bare_histogram"}},
+		{nil, "sglang:inter_token_latency_seconds", []string{"bare_histogram"}},
+		{nil, "sum(sglang:prompt_tokens_total * 0)", nil},
 		{nil, "sglang:num_paused_reqs", []string{"dead_metric"}},
 		{nil, "sglang:num_prefill_prealloc_queue_reqs", []string{"renamed"}},
 		{nil, "rate(sglang_num_output_tokens_total[5m])", []string{"invented_name"}},
@@ -247,7 +258,7 @@ func TestLintOfShapes(t *testing.T) {
 		{nil, "", []string{"no_expression"}},
 		{nil, "sum($x)", []string{"unknown_variable"}},
 	} {
-		r := NewLinter(signal.Default(), tc.names).Expr("x", "x", tc.expr)
+		r := linter(t, tc.names).Expr("x", "x", tc.expr)
 		var got []string
 		for _, f := range r.Findings {
 			if f.Severity != Info {
