@@ -254,6 +254,7 @@ type builder struct {
 	raw      []rawSample
 	headers  []header
 	metas    int
+	kept     []int // index in e.Samples by index in raw
 	bad      []badLine
 	walked   walkResult
 	findings []Finding
@@ -262,6 +263,7 @@ type builder struct {
 
 type rawSample struct {
 	name   string // as written
+	float  string // le or quantile as written, when it is not written as it is stored
 	labels labels.Labels
 	value  float64
 	ts     *int64
@@ -277,7 +279,6 @@ type header struct {
 }
 
 func (b *builder) text(body []byte) {
-	var lset labels.Labels
 	b.walked = walk(body, b.e.Format == FormatOpenMetrics, func(en entry) {
 		switch en.kind {
 		case textparse.EntryComment:
@@ -286,8 +287,7 @@ func (b *builder) text(body []byte) {
 			if len(b.raw) >= MaxSamples {
 				return
 			}
-			en.labels(&lset)
-			b.raw = append(b.raw, rawSample{name: lset.Get(model.MetricNameLabel), labels: lset.Copy(), value: en.value, ts: copyOf(en.ts), line: en.line})
+			b.raw = append(b.raw, rawSample{name: en.labels.Get(model.MetricNameLabel), float: oddFloat(en.met, en.labels), labels: en.labels, value: en.value, ts: copyOf(en.ts), line: en.line})
 		default:
 			b.metas++
 			if len(b.headers) < MaxSamples {
@@ -384,7 +384,7 @@ func (b *builder) families(canonical func(string) string) {
 	for _, h := range b.headers {
 		c := canonical(h.name)
 		if h.kind == textparse.EntryType {
-			if _, ok := b.typeOf[c]; !ok {
+			if b.typeOf[c] == "" {
 				b.typeOf[c] = h.typ
 			}
 		} else if _, ok := b.typeOf[c]; !ok {
@@ -398,7 +398,7 @@ func (b *builder) families(canonical func(string) string) {
 		if _, ok := b.typeOf[c]; ok {
 			continue
 		}
-		if base, ok := strings.CutSuffix(c, "_bucket"); ok && s.labels.Has(model.BucketLabel) && b.typeOf[base] == "" {
+		if base, ok := strings.CutSuffix(c, "_bucket"); ok && base != "" && s.labels.Has(model.BucketLabel) && b.typeOf[base] == "" {
 			guessed[base] = true
 		}
 	}
@@ -412,6 +412,7 @@ func (b *builder) families(canonical func(string) string) {
 		return ""
 	}
 	order := mergeByLine(b.headers, b.raw)
+	b.kept = make([]int, len(b.raw))
 	for _, o := range order {
 		if o.header {
 			h := b.headers[o.i]
@@ -456,6 +457,7 @@ func (b *builder) families(canonical func(string) string) {
 			normaliseFloats(lb, f.Type)
 			lset = lb.Labels()
 		}
+		b.kept[o.i] = len(e.Samples)
 		e.Samples = append(e.Samples, Sample{Labels: lset, Value: s.value, Timestamp: s.ts, Line: s.line, Family: i})
 	}
 	// An OpenMetrics counter is declared without _total; its name is that of its samples.
@@ -517,7 +519,7 @@ func familyOf(name string, typed func(string) model.MetricType) string {
 		{"_created", []model.MetricType{model.MetricTypeCounter, model.MetricTypeHistogram, model.MetricTypeSummary}},
 		{"_info", []model.MetricType{model.MetricTypeInfo}},
 	} {
-		if base, ok := strings.CutSuffix(name, s.suffix); ok && slices.Contains(s.types, typed(base)) {
+		if base, ok := strings.CutSuffix(name, s.suffix); ok && base != "" && slices.Contains(s.types, typed(base)) {
 			return base
 		}
 	}

@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -62,7 +63,7 @@ func (b *builder) check(canonical func(string) string) {
 	b.badLines()
 	b.headerNames(canonical)
 	b.duplicates()
-	b.buckets(canonical)
+	b.buckets()
 	b.gauges()
 	if b.walked.noEOF {
 		b.find(Finding{Code: "no_eof", Level: LevelError, Line: b.e.Lines,
@@ -170,7 +171,7 @@ type bucketSet struct {
 }
 
 // buckets checks histograms: spelling and order of bounds, monotony, equal layouts.
-func (b *builder) buckets(canonical func(string) string) {
+func (b *builder) buckets() {
 	e := b.e
 	sets := map[uint64][]*bucketSet{}
 	var order []*bucketSet
@@ -233,7 +234,7 @@ func (b *builder) buckets(canonical func(string) string) {
 			}
 		}
 	}
-	b.boundSpelling(canonical)
+	b.boundSpelling()
 }
 
 // monotone checks one histogram.
@@ -271,36 +272,62 @@ func (b *builder) monotone(f Family, x *bucketSet) {
 }
 
 // boundSpelling tells where le and quantile are not written as they are stored.
-func (b *builder) boundSpelling(canonical func(string) string) {
+func (b *builder) boundSpelling() {
 	for _, label := range []string{model.BucketLabel, model.QuantileLabel} {
-		n, line := 0, 0
-		var from, to, fam string
-		for _, s := range b.raw {
-			v := s.labels.Get(label)
-			if v == "" {
+		n := 0
+		var first rawSample
+		var stored Sample
+		for i, s := range b.raw {
+			if s.float == "" || !s.labels.Has(label) {
 				continue
 			}
-			i, ok := b.byName[familyOf(canonical(s.name), func(x string) model.MetricType {
-				if i, ok := b.byName[x]; ok {
-					return b.e.Families[i].Type
-				}
-				return ""
-			})]
-			if !ok || !takesFloat(label, canonical(s.name), b.e.Families[i].Type) {
-				continue
-			}
-			if c, ok := canonicalFloat(v); ok && c != v {
+			if sm := b.e.Samples[b.kept[i]]; takesFloat(label, sm.Name(), b.e.Families[sm.Family].Type) {
 				if n == 0 {
-					line, from, to, fam = s.line, v, c, b.e.Families[i].Name
+					first, stored = s, sm
 				}
 				n++
 			}
 		}
 		if n > 0 {
-			b.find(Finding{Code: label + "_spelling", Level: LevelInfo, Line: line, Family: fam, Count: n,
-				Message: fmt.Sprintf("%s=%q is stored as %s=%q (%d samples)", label, from, label, to, n),
+			to := stored.Labels.Get(label)
+			b.find(Finding{Code: label + "_spelling", Level: LevelInfo, Line: first.line, Family: b.e.Families[stored.Family].Name, Count: n,
+				Message: fmt.Sprintf("%s=%q is stored as %s=%q (%d samples)", label, first.float, label, to, n),
 				Hint:    fmt.Sprintf("match {%s=%q} in queries and rules", label, to)})
 		}
+	}
+}
+
+// oddFloat gives the value of le or quantile as it is written, if it is stored in another form. The
+// parser gives the stored form only.
+func oddFloat(met []byte, l labels.Labels) string {
+	label := model.BucketLabel
+	if !l.Has(label) {
+		if label = model.QuantileLabel; !l.Has(label) {
+			return ""
+		}
+	}
+	key := []byte(label + `="`)
+	for at := 0; ; {
+		i := bytes.Index(met[at:], key)
+		if i < 0 {
+			return ""
+		}
+		at += i
+		before := at - 1
+		if before < 0 || !bytes.ContainsRune([]byte("{, "), rune(met[before])) {
+			at++
+			continue
+		}
+		v := met[at+len(key):]
+		end := bytes.IndexByte(v, '"')
+		if end < 0 {
+			return ""
+		}
+		written := string(v[:end])
+		if c, ok := canonicalFloat(written); ok && c != written {
+			return written
+		}
+		return ""
 	}
 }
 

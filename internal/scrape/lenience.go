@@ -356,7 +356,10 @@ func withoutBad(body []byte, openMetrics bool) ([]byte, []badLine) {
 		all = append(all, bad...)
 		if res.noEOF {
 			// Cut off: what stands behind the last newline may be half a number.
-			if i := bytes.LastIndexByte(out, '\n'); i+1 < len(out) {
+			last := len(bad) - 1
+			if i := bytes.LastIndexByte(out, '\n'); last >= 0 && bad[last].to == len(cur) && cur[len(cur)-1] != '\n' {
+				// It is left out already.
+			} else if i+1 < len(out) {
 				all = append(all, badLine{line: bytes.Count(cur, []byte{'\n'}) + 1, text: bytes.Clone(out[i+1:]), err: errors.New("the answer was cut off here")})
 				out = out[:i+1]
 			} else {

@@ -212,7 +212,7 @@ func (r *rig) points(t *testing.T, ms ...*labels.Matcher) map[string][]float64 {
 	return out
 }
 
-func name(n string) *labels.Matcher { return labels.MustNewMatcher(labels.MatchEqual, "__name__", n) }
+func name(n string) *labels.Matcher  { return labels.MustNewMatcher(labels.MatchEqual, "__name__", n) }
 func eq(l, v string) *labels.Matcher { return labels.MustNewMatcher(labels.MatchEqual, l, v) }
 
 func last(vs []float64) float64 {

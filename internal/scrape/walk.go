@@ -3,6 +3,7 @@ package scrape
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -21,8 +22,8 @@ type entry struct {
 	met   []byte // of a sample: name and labels as written; aliases the body
 	value float64
 	ts    *int64 // milliseconds; nil without one
-	// labels parses the labels of a sample, name included. Valid during the call that got the entry.
-	labels func(*labels.Labels)
+	// labels are those of a sample, name included.
+	labels labels.Labels
 }
 
 // badLine is a line that Prometheus's parser refuses, and which would cost the whole scrape.
@@ -50,7 +51,8 @@ type walkResult struct {
 // not there. visit and bad may be nil.
 func walk(body []byte, openMetrics bool, visit func(entry), bad func(badLine)) walkResult {
 	var res walkResult
-	if len(body) == 0 {
+	size := len(body)
+	if size == 0 {
 		return res
 	}
 	if body[len(body)-1] != '\n' && !openMetrics {
@@ -77,25 +79,28 @@ func walk(body []byte, openMetrics bool, visit func(entry), bad func(badLine)) w
 				if errors.Is(err, io.EOF) {
 					return res
 				}
-				start := skipBlank(body, end)
+				start := end
+				if !openMetrics { // which has no blank lines
+					start = skipBlank(body, end)
+				}
 				if start >= len(body) {
 					res.noEOF = openMetrics
 					return res
 				}
-				stop := start
+				stop := len(body)
 				if i := bytes.IndexByte(body[start:], '\n'); i >= 0 {
-					stop += i
-				} else {
-					stop = len(body)
+					stop = start + i
 				}
-				if bytes.Equal(bytes.TrimSpace(body[start:stop]), []byte("# EOF")) {
-					// Data behind the end marker: the marker itself is what must go.
-					if len(bytes.TrimSpace(body[stop:])) == 0 {
-						return res
+				if openMetrics && bytes.Equal(body[start:stop], []byte("# EOF")) && len(bytes.TrimSpace(body[stop:])) == 0 {
+					// Blank lines behind the end: they are what must go.
+					start, stop, err = min(stop+1, size), size, errors.New("unexpected data after # EOF")
+					if bad != nil {
+						bad(badLine{line: at.at(start), text: body[start:stop], from: start, to: stop, err: err})
 					}
+					return res
 				}
 				if bad != nil {
-					bad(badLine{line: at.at(start), text: body[start:stop], from: start, to: min(stop+1, len(body)), err: plainError(err)})
+					bad(badLine{line: at.at(start), text: body[start:stop], from: start, to: min(stop+1, size), err: plainError(err)})
 				}
 				if nbad++; nbad >= maxBad {
 					res.gaveUp = true
@@ -121,7 +126,7 @@ func walk(body []byte, openMetrics bool, visit func(entry), bad func(badLine)) w
 				e.text = mark
 			case textparse.EntrySeries:
 				e.met, e.ts, e.value = p.Series()
-				e.labels = p.Labels
+				p.Labels(&e.labels)
 				mark = e.met
 			default:
 				continue
@@ -135,6 +140,17 @@ func walk(body []byte, openMetrics bool, visit func(entry), bad func(badLine)) w
 			} else {
 				end = len(body)
 			}
+			if err := storable(e); err != nil {
+				start := bytes.LastIndexByte(body[:pos], '\n') + 1
+				if bad != nil {
+					bad(badLine{line: e.line, text: bytes.TrimRight(body[start:end], "\n"), from: start, to: min(end, size), err: err})
+				}
+				if nbad++; nbad >= maxBad {
+					res.gaveUp = true
+					return res
+				}
+				continue
+			}
 			if visit != nil {
 				visit(e)
 			}
@@ -144,22 +160,34 @@ func walk(body []byte, openMetrics bool, visit func(entry), bad func(badLine)) w
 	return res
 }
 
-// skipBlank gives the offset of the first line at or behind off that has something in it.
+// storable finds what the parser lets pass and the scrape loop or the store refuse, with the whole
+// answer.
+func storable(e entry) error {
+	if e.kind != textparse.EntrySeries {
+		return nil
+	}
+	if !e.labels.IsValid(model.UTF8Validation) || e.labels.Get(model.MetricNameLabel) == "" {
+		return errors.New("the metric's name or a label's name is empty or not valid")
+	}
+	if l, dup := e.labels.HasDuplicateLabelNames(); dup {
+		return fmt.Errorf("label %q stands twice", l)
+	}
+	return nil
+}
+
+// skipBlank gives the offset of the first line at or behind off that has more than spaces in it.
 func skipBlank(body []byte, off int) int {
 	for off < len(body) {
-		i := bytes.IndexByte(body[off:], '\n')
-		if i < 0 {
-			if len(bytes.TrimSpace(body[off:])) == 0 {
-				return len(body)
-			}
+		stop := len(body)
+		if i := bytes.IndexByte(body[off:], '\n'); i >= 0 {
+			stop = off + i
+		}
+		if len(bytes.Trim(body[off:stop], " \t")) > 0 {
 			return off
 		}
-		if len(bytes.TrimSpace(body[off:off+i])) > 0 {
-			return off
-		}
-		off += i + 1
+		off = stop + 1
 	}
-	return off
+	return len(body)
 }
 
 // lineCounter turns growing offsets into line numbers, reading the body once.
