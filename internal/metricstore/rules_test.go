@@ -309,7 +309,7 @@ func TestRecordedAndRawMeet(t *testing.T) {
 	if err := r.Apply(loadConfig(t, "global: {evaluation_interval: 15s}"), []RuleFile{{"recording", signal.RecordingRules(cat)}, {"alerts", signal.AlertRules(cat)}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// Two engines; rules run in the second half only, as after an upgrade.
+	// Two engines; rules run in the last quarter only, as after an upgrade.
 	for i := range 160 {
 		at := start.Add(time.Duration(i) * 15 * time.Second)
 		var ps []point
@@ -327,7 +327,7 @@ func TestRecordedAndRawMeet(t *testing.T) {
 		if n := appendPoints(t, s.Appendable(), ps...); n > 0 {
 			t.Fatalf("%d refused", n)
 		}
-		if i >= 80 {
+		if i >= 120 && i%2 == 1 {
 			if err := r.EvalAt(context.Background(), at); err != nil {
 				t.Fatal(err)
 			}
@@ -344,11 +344,11 @@ func TestRecordedAndRawMeet(t *testing.T) {
 	}{
 		{"ttft", signal.ByFleet, 30 * time.Minute, "mixed", 2},
 		{"ttft", signal.ByEngine, 30 * time.Minute, "mixed", 4},
-		{"ttft", signal.ByFleet, 10 * time.Minute, "recorded", 2},
+		{"ttft", signal.ByFleet, 8 * time.Minute, "recorded", 2},
 		{"queue_depth", signal.ByFleet, 30 * time.Minute, "mixed", 1},
-		{"queue_depth", signal.ByEngine, 10 * time.Minute, "recorded", 2},
-		{"ttft", signal.ByModel, 10 * time.Minute, "recorded", 2},
-		{"ttft", signal.ByRole, 10 * time.Minute, "recorded", 2},
+		{"queue_depth", signal.ByEngine, 8 * time.Minute, "recorded", 2},
+		{"ttft", signal.ByModel, 8 * time.Minute, "recorded", 2},
+		{"ttft", signal.ByRole, 8 * time.Minute, "recorded", 2},
 	} {
 		t.Run(fmt.Sprint(c.id, c.by, c.from), func(t *testing.T) {
 			res := read(t, rd, SignalRequest{ID: c.id, By: c.by, From: end.Add(-c.from), To: end, Step: time.Minute})

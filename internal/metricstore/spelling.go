@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/grafana/regexp"
 	"github.com/prometheus/prometheus/model/labels"
@@ -61,10 +62,33 @@ type anySpelling struct {
 	cat   *signal.Catalog
 	// loads are the names of SGLang's /v1/loads that look like a spelling of an engine metric and are not.
 	loads map[string]bool
+
+	mu       sync.RWMutex
+	resolved map[string]signal.Resolution // of names that were asked for in vain, up to maxResolved
+}
+
+// maxResolved bounds the cache of names asked for in vain.
+const maxResolved = 4096
+
+// resolve asks the catalog, which compares an unknown name with all it has.
+func (a *anySpelling) resolve(name string) signal.Resolution {
+	a.mu.RLock()
+	r, ok := a.resolved[name]
+	a.mu.RUnlock()
+	if ok {
+		return r
+	}
+	r = a.cat.Resolve(name)
+	a.mu.Lock()
+	if len(a.resolved) < maxResolved {
+		a.resolved[name] = r
+	}
+	a.mu.Unlock()
+	return r
 }
 
 func newAnySpelling(under storage.SampleAndChunkQueryable, held holder, cat *signal.Catalog) *anySpelling {
-	a := &anySpelling{under: under, held: held, cat: cat, loads: map[string]bool{}}
+	a := &anySpelling{under: under, held: held, cat: cat, loads: map[string]bool{}, resolved: map[string]signal.Resolution{}}
 	for _, m := range cat.Metrics() {
 		if m.Backend == engine.SGLangLoads {
 			a.loads[m.Name] = true
@@ -197,7 +221,7 @@ func (a *anySpelling) successor(h holding, asked string) ([]string, *NameNote) {
 	if ours(asked) {
 		return nil, nil
 	}
-	r := a.cat.Resolve(asked)
+	r := a.resolve(asked)
 	candidates := r.Also
 	if r.Use != "" {
 		candidates = append([]string{r.Use}, r.Also...)
