@@ -73,7 +73,11 @@ func (c *Catalog) Signal(id string) (Signal, bool) {
 // Metric looks a metric up by any spelling of its name or of one of its series' names: sglang:x,
 // sglang_x, ray_sglang_x, with or without _bucket, _sum, _count, or a counter without its _total.
 func (c *Catalog) Metric(name string) (Metric, bool) {
-	for _, n := range lookupNames(Canonical(name)) {
+	canonical := Canonical(name)
+	if i, ok := c.byName[canonical]; ok && !c.metrics[i].Invented {
+		return c.metrics[i], true
+	}
+	for _, n := range slices.Concat([]string{name}, lookupNames(canonical), lookupNames(name)) {
 		if i, ok := c.byName[n]; ok {
 			return c.metrics[i], true
 		}

@@ -43,18 +43,15 @@ func Spellings(name string) []string {
 	return []string{c, p + "_" + rest, "ray_" + p + "_" + rest, "ray_" + c, "ray_serve_" + p + "_" + rest, "ray_serve_" + c}
 }
 
-// loadsOnly are the families that only SGLang's GET /v1/loads?format=prometheus writes.
-var loadsOnly = []string{"sglang_num_total_tokens", "sglang_memory_", "sglang_queues_", "sglang_disagg_", "sglang_lora_max_", "sglang_max_running_requests"}
-
 // IsLoads tells whether the family names are those of SGLang's GET /v1/loads?format=prometheus. Some
 // of its names differ from the engine's metrics only in the spelling (sglang_num_used_tokens) and mean
 // something else, so such an exposition must be kept under the names it was written with.
 func IsLoads(families []string) bool {
 	for _, f := range families {
-		for _, p := range loadsOnly {
-			if strings.HasPrefix(f, p) {
-				return true
-			}
+		switch {
+		case f == "sglang_num_total_tokens", f == "sglang_max_running_requests",
+			strings.HasPrefix(f, "sglang_memory_"), strings.HasPrefix(f, "sglang_queues_"), strings.HasPrefix(f, "sglang_disagg_"):
+			return true
 		}
 	}
 	return false
