@@ -3,6 +3,7 @@ package torchfile
 import (
 	"encoding/binary"
 	"math"
+	"unsafe"
 )
 
 // A cell is an unboxed value: 16 bytes without pointers, so that the garbage collector never looks
@@ -137,6 +138,13 @@ type ext struct {
 	state  cell
 	pairs  listRef // dict entries of an object, two cells each
 }
+
+// What the memory limit counts for a node and an ext.
+const (
+	nodeSize = int64(unsafe.Sizeof(node{}))
+	extSize  = int64(unsafe.Sizeof(ext{}))
+	slotSize = int64(unsafe.Sizeof(slot{}))
+)
 
 type listRef struct {
 	ref     cellRef

@@ -31,8 +31,9 @@ type Doc struct {
 	ops, mem int64
 	depth    int // of nested resolves
 	resolved map[[2]uint64]resolution
-	lazy     bool // there are deferred values
-	inVisit  bool // the caller's code runs
+	open     []int // nodes around the elements that are streamed
+	lazy     bool  // there are deferred values
+	inVisit  bool  // the caller's code runs
 
 	root     cell
 	cut      error
@@ -135,12 +136,13 @@ func (d *Doc) spend(n int) error {
 }
 
 func (d *Doc) newNode(n node) (cell, error) {
-	if len(d.nodes) == cap(d.nodes) {
-		if err := d.charge(int64(cap(d.nodes)) * 48); err != nil {
+	had := cap(d.nodes)
+	d.nodes = append(d.nodes, n)
+	if c := cap(d.nodes); c != had {
+		if err := d.charge(int64(c-had) * nodeSize); err != nil {
 			return cell{}, err
 		}
 	}
-	d.nodes = append(d.nodes, n)
 	return mkCell(ckNode, 0, len(d.nodes)-1, 0), nil
 }
 
@@ -149,12 +151,13 @@ func (d *Doc) node(c cell) *node { return &d.nodes[c.off()] }
 // extOf returns the node's extension, making one when it has none.
 func (d *Doc) extOf(n *node) (*ext, error) {
 	if n.ext == 0 {
-		if len(d.exts) == cap(d.exts) {
-			if err := d.charge(int64(cap(d.exts)) * 80); err != nil {
+		had := cap(d.exts)
+		d.exts = append(d.exts, ext{})
+		if c := cap(d.exts); c != had {
+			if err := d.charge(int64(c-had) * extSize); err != nil {
 				return nil, err
 			}
 		}
-		d.exts = append(d.exts, ext{})
 		n.ext = uint32(len(d.exts) - 1)
 	}
 	return &d.exts[n.ext], nil
@@ -267,16 +270,17 @@ func (d *Doc) setMemo(idx int, a uint64, pos int) error {
 		if idx >= d.lim.MaxMemo {
 			return d.fail(pos, ErrLimit, "memo slot %d is beyond Limits.MaxMemo (%d)", idx, d.lim.MaxMemo)
 		}
-		if idx >= cap(d.memo) {
-			if err := d.charge(int64(cap(d.memo)+1024) * 8); err != nil {
-				return err
-			}
-		}
+		had := cap(d.memo)
 		for len(d.memo) < idx {
 			d.memo = append(d.memo, 0)
 		}
 		d.memo = append(d.memo, a)
 		d.memoLen++
+		if c := cap(d.memo); c != had {
+			if err := d.charge(int64(c-had) * 8); err != nil {
+				return err
+			}
+		}
 		for len(d.puts) <= (len(d.memo)-1)>>6 {
 			d.puts = append(d.puts, uint64(pos))
 		}

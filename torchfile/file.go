@@ -261,7 +261,7 @@ func looksLikePickle(h []byte, whole bool) bool {
 	if h[0] == opProto {
 		return len(h) >= 2 && h[1] <= maxProtocol
 	}
-	if !bytes.ContainsRune([]byte("(]})cIKLSVXFGNMJTU"), rune(h[0])) {
+	if !bytes.ContainsRune([]byte("(]})cIKLSVXFGNMJTUP"), rune(h[0])) {
 		return false
 	}
 	// Protocols 0 and 1 have no header: walk some opcodes.

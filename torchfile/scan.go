@@ -102,6 +102,7 @@ func (f *File) Scan(opts ScanOptions, visit func(Element) error) (d *Doc, err er
 func (d *Doc) finish(m *machine) (*Doc, error) {
 	pos, err := m.run(0, len(m.data))
 	d.end = pos
+	d.open = nil
 	if err == nil {
 		d.root = m.st[len(m.st)-1].c
 		return d, nil
@@ -153,6 +154,12 @@ func (e *emitter) begin(m *machine) {
 	e.aux, e.extra = len(d.memoAux), len(d.extra)
 	e.memo, e.memoLow = d.memoLen, len(d.memo)
 	d.lowPut = len(d.memo)
+	// The list and what it is in are not complete while its elements are visited.
+	for _, s := range m.st {
+		if s.c.kind() == ckNode {
+			d.open = append(d.open, s.c.off())
+		}
+	}
 }
 
 // boundary is called before an opcode that begins a list, a dict or a reference to a class. If it
@@ -197,10 +204,17 @@ func (m *machine) boundary(pos int, op byte) error {
 // upTo visits elements and forgets what was decoded for them.
 func (e *emitter) upTo(m *machine, items []slot, pos int) error {
 	d := m.d
+	d.fixEnds(items, pos)
 	for i := range items {
 		end := pos
 		if i+1 < len(items) {
 			end = int(items[i+1].start)
+		}
+		if i > 0 || e.count == 0 {
+			var err error
+			if e.memo, err = d.memoCountAt(int(items[i].start)); err != nil {
+				return err
+			}
 		}
 		if err := e.element(m, &items[i], end, false); err != nil {
 			return err
@@ -551,6 +565,7 @@ func (m *machine) salvage(pos int) error {
 			base := m.marks[len(m.marks)-1].base
 			m.closeTail(base, pos)
 			items := m.st[max(m.emitted, base):]
+			m.d.fixEnds(items, pos)
 			for i := range items {
 				end := pos
 				if i+1 < len(items) {

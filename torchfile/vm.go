@@ -59,10 +59,10 @@ var (
 )
 
 func (m *machine) push(c cell, start int) {
-	m.st = append(m.st, slot{c, uint64(start)})
 	if len(m.st) == cap(m.st) {
-		m.d.mem += int64(cap(m.st)) * 24 // checked at the next charge
+		m.d.mem += int64(cap(m.st)) * slotSize // about what it grows by; checked every 4096 steps
 	}
+	m.st = append(m.st, slot{c, uint64(start)})
 }
 
 // under is the error of an opcode that needs more values than there are.
@@ -412,6 +412,12 @@ func (m *machine) get(idx, pos, next int) (int, error) {
 	switch c.kind() {
 	case ckEmpty:
 		return pos, m.d.fail(pos, ErrCorrupt, "memo slot %d is used before it is assigned", idx)
+	case ckNode:
+		for _, i := range m.d.open {
+			if i == c.off() {
+				return pos, m.d.fail(pos, ErrOrder, "an element refers to the list it is in; read the file with Load")
+			}
+		}
 	case ckGlobal:
 		if m.flt != nil {
 			if err := m.boundary(pos, opGlobal); err != nil {
