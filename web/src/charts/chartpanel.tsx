@@ -69,9 +69,18 @@ export function ChartPanel(p: ChartPanelProps) {
           <Tool d={asTable ? TOOLS.chart : TOOLS.table} />
           <span class="vh">{asTable ? "show as chart" : "show as table"}</span>
         </button>
-        {p.query && <Link to="explore" patch={{ expr: p.query }} class="quiet" title="open the query in Explore">query ›</Link>}
+        {p.query && <QueryLink expr={p.query} />}
       </footer>
     </section>
+  );
+}
+
+/** The PromQL behind a number, in Explore. */
+export function QueryLink({ expr }: { expr: string }) {
+  return (
+    <Link to="explore" patch={{ expr }} class="quiet" title={`open in Explore:\n${expr}`} label="open the query in Explore">
+      <Tool d={TOOLS.prompt} />
+    </Link>
   );
 }
 

@@ -99,7 +99,10 @@ export function chartModel(raw: Raw): ChartModel {
   const hi = raw.max ?? Math.max(top, ...(raw.thresholds ?? []).map((t) => t.value));
   const scale = scaleFor(raw.unit, Math.max(hi, -low), whole);
   const share = scale.unit === "%" && raw.max === undefined && shown.every((v) => v >= 0 && v * scale.factor <= 100.0001);
-  const axis = valueAxis(raw.min ?? low, hi, scale, { share, whole });
+  // Without a number there is no size that ticks could tell.
+  const axis: Axis = shown.length > 0 || share || raw.max !== undefined
+    ? valueAxis(raw.min ?? low, hi, scale, { share, whole })
+    : { min: 0, max: 1, ticks: [0], labels: ["0"] };
   let unknown = raw.unknown ?? [];
   let idle = raw.idle ?? [];
   let state: api.State = "value";

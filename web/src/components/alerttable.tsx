@@ -5,7 +5,7 @@ import { brief } from "../format/number";
 import { duration, parseApiTime, since } from "../format/time";
 import { engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
-import { now, second } from "../state/live";
+import { today, second } from "../state/live";
 import { EngineLink } from "./link";
 import { Badge } from "./state";
 import { Table, type Column } from "./table";
@@ -59,8 +59,8 @@ export function AlertTable(p: AlertTableProps) {
     );
   }
   columns.push(
-    { key: "since", title: "Since", right: true, cell: (a) => (a.since ? since(parseApiTime(a.since), now()) : "–"), value: (a) => parseApiTime(a.since) || null },
-    { key: "for", title: "For", right: true, hint: "how long it has lasted", cell: (a) => (a.since ? roughly(now() - parseApiTime(a.since)) : "–") },
+    { key: "since", title: "Since", right: true, cell: (a) => (a.since ? since(parseApiTime(a.since), today()) : "–"), value: (a) => parseApiTime(a.since) || null },
+    { key: "for", title: "For", right: true, hint: "how long it has lasted", cell: (a) => (a.since ? roughly(today() - parseApiTime(a.since)) : "–") },
     {
       key: "value", title: "Value", right: true, hint: "of the rule's expression",
       cell: (a) => (a.value === null ? <span class="mut">{a.state === "cannot_be_judged" ? "unknown" : "–"}</span> : brief(a.value)), value: (a) => a.value,

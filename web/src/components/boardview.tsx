@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { queryRange } from "../api/prom";
 import type * as api from "../api/types";
-import { ChartPanel } from "../charts/chartpanel";
+import { ChartPanel, QueryLink } from "../charts/chartpanel";
 import { fromRanges, fromSignal, numberText, Palette, type ChartLine, type ChartModel } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { Spark, sparkMax } from "../charts/spark";
@@ -15,7 +15,7 @@ import { signalColor } from "../state/judge";
 import { recordingMarks, win } from "../state/live";
 import { map, useResource, type Resource } from "../state/resource";
 import { useSeen } from "../state/visible";
-import { EngineLink, Link } from "./link";
+import { EngineLink } from "./link";
 import { Badge, Empty, ErrorBox, LoadingBar, StaleNote } from "./state";
 
 export interface BoardProps {
@@ -156,7 +156,7 @@ function NumberPanel({ panel, model, query, warnings }: FaceProps) {
         <StaleNote res={model} />
         <span class="mut">{m?.reason || line?.now.caveat}</span>
         <span class="sp" />
-        {query && <Link to="explore" patch={{ expr: query }} class="quiet">query ›</Link>}
+        {query && <QueryLink expr={query} />}
       </footer>
     </section>
   );
@@ -221,7 +221,7 @@ function TablePanel({ panel, model, query, warnings }: FaceProps) {
       <footer class="panel-f">
         <StaleNote res={model} />
         <span class="sp" />
-        {query && <Link to="explore" patch={{ expr: query }} class="quiet">query ›</Link>}
+        {query && <QueryLink expr={query} />}
       </footer>
     </section>
   );

@@ -12,6 +12,8 @@ export interface EditorProps {
   onText: (text: string) => void;
   onCaret: (caret: number) => void;
   onRun: () => void;
+  /** the completion that is looked at, "" none: it is explained instead of what is typed */
+  onLook: (name: string) => void;
   error: Mark | null;
 }
 
@@ -30,7 +32,7 @@ function cached(key: string, load: () => Promise<string[]>): Promise<string[]> {
   return p;
 }
 
-export function Editor({ text, onText, onCaret, onRun, error }: EditorProps) {
+export function Editor({ text, onText, onCaret, onRun, onLook, error }: EditorProps) {
   const area = useRef<HTMLTextAreaElement>(null);
   const list = useRef<HTMLUListElement>(null);
   const caret = useSignal(text.length);
@@ -69,6 +71,11 @@ export function Editor({ text, onText, onCaret, onRun, error }: EditorProps) {
     return () => {
       late = true;
     };
+  });
+
+  useSignalEffect(() => {
+    const c = items.value[active.value];
+    onLook(c && ["metric", "function", "aggregation", "keyword"].includes(c.kind) ? c.text : "");
   });
 
   const move = () => {

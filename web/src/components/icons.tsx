@@ -43,6 +43,7 @@ export const TOOLS = {
   chart: "M3 3v10h10.4M5.4 10 8 6.6l2.4 2 3-4.2",
   close: "M4 4l8 8M12 4l-8 8",
   half: "M8 2.5a5.5 5.5 0 1 0 0 11zM8 2.5a5.5 5.5 0 0 1 0 11",
+  prompt: "M3 4.5 6.5 8 3 11.5M8 12h5",
   copy: "M5.5 5.5h7v7h-7zM3.5 10.5v-7h7",
 };
 

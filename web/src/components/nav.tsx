@@ -1,6 +1,6 @@
 // Navigation, and at its foot what must never be out of sight: targets, drops, notices.
 import { signal } from "@preact/signals";
-import { grouped, plural } from "../format/number";
+import { general, grouped, plural } from "../format/number";
 import { alertList, engineList } from "../state/fleet";
 import { firing, status } from "../state/live";
 import { page } from "../state/view";
@@ -50,6 +50,16 @@ function NavCount({ page: p }: { page: Page }) {
   return null;
 }
 
+/** What is written where there is room, and where there is not. */
+function Words({ long, short }: { long: string; short: string }) {
+  return (
+    <>
+      <i class="long">{long}</i>
+      <i class="short" aria-hidden="true">{short}</i>
+    </>
+  );
+}
+
 function Foot() {
   const { value: s, error } = status.value;
   if (!s) {
@@ -64,14 +74,14 @@ function Foot() {
       ) : (
         <span class={down > 0 ? "foot-warn" : ""}>
           {down > 0 && <StateIcon level="unknown" />}
-          {grouped(s.targets_up, 0)} of {plural(s.targets, "target")}
+          <Words long={`${grouped(s.targets_up, 0)} of ${plural(s.targets, "target")}`} short={`${s.targets_up}/${s.targets}`} />
         </span>
       )}
-      <span class={dropped > 0 ? "foot-warn" : ""}>{plural(dropped, "point")} dropped</span>
+      <span class={dropped > 0 ? "foot-warn" : ""}><Words long={`${plural(dropped, "point")} dropped`} short={dropped > 0 ? `−${general(dropped)}` : ""} /></span>
       {s.notices.length > 0 && (
         <span class="foot-warn">
           <StateIcon level="warn" />
-          {plural(s.notices.length, "notice")}
+          <Words long={plural(s.notices.length, "notice")} short={String(s.notices.length)} />
         </span>
       )}
       {s.read_only && s.mode !== "archive" && <span>reads only</span>}

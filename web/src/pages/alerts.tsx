@@ -4,11 +4,11 @@ import { useEffect } from "preact/hooks";
 import { apiTime, get } from "../api/client";
 import { queryRange } from "../api/prom";
 import type * as api from "../api/types";
-import { ChartPanel } from "../charts/chartpanel";
+import { ChartPanel, QueryLink } from "../charts/chartpanel";
 import { fromRanges } from "../charts/model";
 import { AlertHistory } from "../components/alerthistory";
 import { AlertBadge, AlertTable } from "../components/alerttable";
-import { EngineLink, Link } from "../components/link";
+import { EngineLink } from "../components/link";
 import { Drawer } from "../components/popover";
 import { Highlight } from "../components/highlight";
 import { Badge, Empty, ErrorBox, LoadingBar, StaleNote, Warnings } from "../components/state";
@@ -19,7 +19,7 @@ import { dayClock, duration, parseApiTime } from "../format/time";
 import { leftSide, narrowed } from "../promql/lex";
 import { alertList, engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
-import { now, recordingMarks, win } from "../state/live";
+import { today, recordingMarks, win } from "../state/live";
 import { rank } from "../state/match";
 import { map, useResource } from "../state/resource";
 import { change, view } from "../state/view";
@@ -140,7 +140,7 @@ function AlertDetails({ alert: a, rule }: { alert: api.Alert; rule: api.AlertRul
       {a.state === "cannot_be_judged" && <p class="bad">Cannot be judged: {a.reason || "its data could not be read"}. It is not resolved.</p>}
       <dl>
         {a.engine_id && <div><dt>engine</dt><dd><EngineLink id={a.engine_id} name={engine?.name ?? a.engine_id} /></dd></div>}
-        {a.since && <div><dt>since</dt><dd>{dayClock(parseApiTime(a.since), now(), true)} UTC, {duration(now() - parseApiTime(a.since))}</dd></div>}
+        {a.since && <div><dt>since</dt><dd>{dayClock(parseApiTime(a.since), today(), true)} UTC, {duration(today() - parseApiTime(a.since))}</dd></div>}
         <div><dt>value</dt><dd>{a.value === null ? "unknown" : brief(a.value)}</dd></div>
         <div><dt>severity</dt><dd>{a.severity || "none"}</dd></div>
         <div><dt>waits</dt><dd>{a.for_seconds ? duration(a.for_seconds * 1000) : "not at all"}</dd></div>
@@ -180,7 +180,7 @@ function Expression({ expr, instance }: { expr: string; instance?: string | unde
   const model = map(res, (result) => fromRanges("What it reads", "", [{ result, legend: "" }], { marks: recordingMarks.value, thresholds: threshold ? [threshold] : [] }));
   return (
     <>
-      <h2>Expression <Link to="explore" patch={{ expr }} class="quiet">query ›</Link></h2>
+      <h2>Expression <QueryLink expr={expr} /></h2>
       <pre class="expr"><Highlight text={expr} /></pre>
       <ChartPanel title={left === expr ? "What it gives" : instance ? "What it reads here" : "What it reads"} unit="" res={model} height={120} compact query={side} />
     </>

@@ -30,6 +30,7 @@ export function Explore() {
   const v = view.value;
   const draft = useSignal(v.expr);
   const caret = useSignal(v.expr.length);
+  const look = useSignal("");
   const narrow = useSignal(false);
   const past = useSignal(readHistory());
   // The back button and links bring another query.
@@ -58,7 +59,7 @@ export function Explore() {
     i: () => document.querySelector<HTMLElement>(".editor-text")?.focus(),
     x: () => change({ show: v.show === "chart" ? "table" : "chart" }, "replace"),
   });
-  const found = explain(draft.value, caret.value, metrics.value.value ?? [], signals.value.value ?? []);
+  const found = explain(look.value || draft.value, look.value ? look.value.length : caret.value, metrics.value.value ?? [], signals.value.value ?? []);
   const side = <Explanations list={found} onUse={(text) => run(text)} text={draft.value} />;
   const r = res.value;
   return (
@@ -72,6 +73,7 @@ export function Explore() {
               onText={(t) => (draft.value = t)}
               onCaret={(c) => (caret.value = c)}
               onRun={() => run()}
+              onLook={(name) => (look.value = name)}
               error={place && draft.value === v.expr ? place : unbalancedNow(draft.value)}
             />
             <div class="query-bar">

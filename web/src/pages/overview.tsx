@@ -22,7 +22,9 @@ import { change, open, view } from "../state/view";
 const GOLDEN = ["ttft", "itl", "throughput", "cache_hit_rate", "queue_depth"];
 const TITLES: Record<string, [string, string]> = {
   ttft: ["Time to first token", "seconds"], itl: ["Inter-token latency", "seconds"], throughput: ["Throughput", "tokens/s"],
-  cache_hit_rate: ["Prefix cache hit rate", "ratio"], queue_depth: ["Queue depth", "requests"],
+  cache_hit_rate: ["Prefix cache hit rate", "ratio"], queue_depth: ["Queue depth", "requests"], request_rate: ["Request rate", "requests/s"],
+  running: ["Running requests", "requests"], kv_usage: ["KV cache used", "ratio"], e2e: ["End-to-end latency", "seconds"],
+  retractions: ["Retractions", "requests/s"], aborts: ["Aborts", "requests/s"], prompt_tokens: ["Prompt tokens", "tokens/s"],
 };
 /** Below the table, as many as fit: what the golden five do not show. */
 const LOAD = ["request_rate", "running", "kv_usage", "e2e", "retractions", "aborts", "prompt_tokens"];
@@ -102,7 +104,7 @@ function Golden({ id, res }: { id: string; res: Answer }) {
       res={model}
       height="fill"
       badge={<GoldenBadge info={info} model={model.value} alerts={o?.alerts ?? []} />}
-      under={d?.worst && model.value ? <WorstNote worst={d.worst} model={model.value} /> : model.value?.state === "value" ? null : <span class="mut">{model.value?.reason}</span>}
+      under={d?.worst && model.value ? <WorstNote worst={d.worst} model={model.value} /> : null}
       query={d?.query || info?.query}
       meaning={info ? [info.meaning, info.trap].filter(Boolean).join("\n\n") : undefined}
     />
@@ -150,7 +152,8 @@ function Fleet({ res }: { res: Answer }) {
       </header>
       <LoadingBar on={res.loading} />
       {res.error && !e && <ErrorBox error={res.error} failingSince={res.failingSince} />}
-      {e && (
+      {e && all.length === 0 && <p class="calm">no engine in this range</p>}
+      {e && all.length > 0 && (
         <EngineTable
           engines={shown}
           fleet={all}
@@ -177,11 +180,11 @@ function Fleet({ res }: { res: Answer }) {
 function Load({ id }: { id: string }) {
   const info = signalInfo(id);
   const res = useSignalData(id, win.value, { by: "fleet" });
-  const model = map(res, (e) => fromSignal(e.data, { title: info?.title ?? e.data.title, unit: e.data.unit || e.unit || info?.unit || "", single: signalColor(id), marks: recordingMarks.value }));
+  const model = map(res, (e) => fromSignal(e.data, { title: TITLES[id]?.[0] ?? e.data.title, unit: e.data.unit || e.unit || info?.unit || "", single: signalColor(id), marks: recordingMarks.value }));
   return (
     <ChartPanel
-      title={info?.title ?? res.value?.data.title ?? id}
-      unit={info?.unit ?? ""}
+      title={TITLES[id]?.[0] ?? info?.title ?? id}
+      unit={info?.unit ?? TITLES[id]?.[1] ?? ""}
       res={model}
       height="fill"
       warnings={res.value?.warnings ?? []}

@@ -1,7 +1,7 @@
 // What could come next in a query: metrics, functions, labels, label values, durations, by where the
 // caret is. Pure; the labels and their values are asked for by the page.
 import type * as api from "../api/types";
-import { rank } from "../state/match";
+import { rank, score } from "../state/match";
 import { WORDS } from "./functions";
 import { lex, metricNames, type Token } from "./lex";
 
@@ -28,6 +28,8 @@ export interface Completion {
   insert: string;
   /** the caret's place in insert; its end without */
   caret?: number;
+  /** the family that a histogram's sample belongs to: its samples rank alike, buckets first */
+  base?: string;
   /** the store does not hold it */
   faint?: boolean;
 }
@@ -108,7 +110,7 @@ export function complete(place: Place, known: Known, limit = 40): Completion[] {
   switch (place.kind) {
     case "expression":
       if (place.typed === "") return [];
-      return rank(place.typed, [...metricItems(known), ...wordItems()], (c) => c.text, limit * 2)
+      return rank(place.typed, [...metricItems(known), ...wordItems()], (c) => (c.base && score(place.typed, c.base) > 0 ? c.base : c.text), limit * 2)
         .sort((a, b) => Number(a.faint ?? false) - Number(b.faint ?? false))
         .slice(0, limit);
     case "label":
@@ -129,7 +131,9 @@ function metricItems(known: Known): Completion[] {
   for (const m of known.metrics) {
     // A histogram's family has no samples of its own.
     const names = m.type === "histogram" && !/_(bucket|sum|count)$/.test(m.name) ? ["_bucket", "_count", "_sum"].map((s) => m.name + s) : [m.name];
-    for (const n of names) out.push({ text: n, kind: "metric", detail: m.meaning, insert: bare(n), faint: !m.stored });
+    for (const n of names) {
+      out.push({ text: n, kind: "metric", detail: m.meaning, insert: bare(n), ...(n === m.name ? {} : { base: m.name }), ...(m.stored ? {} : { faint: true }) });
+    }
   }
   for (const n of known.others) out.push({ text: n, kind: "metric", detail: "", insert: bare(n) });
   return out;

@@ -48,6 +48,8 @@ export function outliers(engines: readonly api.Engine[], column: api.Column): Se
     const v = value(e);
     if (v === null) continue;
     const peers = engines.filter((p) => p.id !== e.id && p.role === e.role && p.backend === e.backend).map(value).filter((x): x is number => x !== null);
+    // Three requests more in a queue are no sign of anything, whatever the ratio.
+    if (column.unit === "requests" && peers.every((p) => Math.abs(v - p) < 5)) continue;
     if (isOutlier(v, peers, column.higher_is_better)) out.add(e.id);
   }
   return out;

@@ -48,6 +48,9 @@ export const isLive = computed(() => view.value.live && canLive.value);
 export const isReady = computed(() => view.value.range?.kind === "last" || view.value.range?.kind === "fixed" ||
   status.value.value !== undefined || status.value.error !== undefined);
 
+/** The instant that ages are told from: now, or the end of an archive. */
+export const today = (): number => (isArchive.value && Number.isFinite(dataRange.value.to) ? dataRange.value.to : now());
+
 /** The window for charts of about points points. */
 export const windowFor = (points: number): Window => windowOf(range.value, at.value, dataRange.value, points);
 export const win = computed(() => windowFor(240));

@@ -194,7 +194,9 @@ export function windowOf(range: Range, now: number, data: { from: number; to: nu
     from = now - ms;
   }
   const step = stepFor(to - from, points);
-  return { from: Math.floor(from / step) * step, to: Math.max(Math.floor(to / step), Math.floor(from / step) + 1) * step, step };
+  const first = Math.floor(from / step);
+  const last = range.kind === "last" ? Math.floor(to / step) : Math.ceil(to / step);
+  return { from: first * step, to: Math.max(last, first + 1) * step, step };
 }
 
 /** The range zoomed by factor around the instant at (the middle without one); never under 10 s. */
