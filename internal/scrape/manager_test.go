@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -231,6 +232,14 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
+// first gives the one target, an empty one while there is none.
+func (r *rig) first() TargetInfo {
+	if ts := r.m.Targets(); len(ts) > 0 {
+		return ts[0]
+	}
+	return TargetInfo{}
+}
+
 // only gives the one target.
 func (r *rig) only(t *testing.T) TargetInfo {
 	t.Helper()
@@ -269,4 +278,16 @@ func TestBothSpellings(t *testing.T) {
 			t.Errorf("the router's spelling is stored as well: %v", got)
 		}
 	}
+}
+
+func listenUnix(t *testing.T, path string, h http.Handler) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	return func() { _ = srv.Close(); <-done }
 }
