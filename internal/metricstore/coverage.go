@@ -110,6 +110,12 @@ func recordedRuns(ctx context.Context, cq storage.ChunkQuerier, m *labels.Matche
 		if err := it.Err(); err != nil {
 			return nil, fmt.Errorf("metricstore: coverage: %w", err)
 		}
+		if len(metas) > 0 {
+			// A pause makes the mean of a chunk too long, and a series may have one chunk only.
+			if step := medianStep(metas[0].Chunk); step > 0 {
+				interval = min(interval, step)
+			}
+		}
 		if interval == math.MaxInt64 {
 			interval = time.Minute.Milliseconds() // single samples tell nothing of their rhythm
 		}
@@ -119,6 +125,24 @@ func recordedRuns(ctx context.Context, cq storage.ChunkQuerier, m *labels.Matche
 		return nil, fmt.Errorf("metricstore: coverage: %w", err)
 	}
 	return out, nil
+}
+
+// medianStep is the middle of the steps between a chunk's samples, 0 with fewer than two.
+func medianStep(c chunkenc.Chunk) int64 {
+	var steps []int64
+	it := c.Iterator(nil)
+	var last int64
+	for n := 0; it.Next() != chunkenc.ValNone; n++ {
+		if t := it.AtT(); n > 0 {
+			steps = append(steps, t-last)
+		}
+		last = it.AtT()
+	}
+	if len(steps) == 0 {
+		return 0
+	}
+	slices.Sort(steps)
+	return steps[len(steps)/2]
 }
 
 // appendRuns adds one series' chunks. Only a chunk that has fewer samples than its length asks for is

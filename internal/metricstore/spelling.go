@@ -231,28 +231,35 @@ func (a *anySpelling) successor(h holding, asked string) ([]string, *NameNote) {
 		if len(use) == 0 {
 			continue
 		}
-		if r.Same {
+		if a.same(asked, c, r) {
 			return use, &NameNote{Asked: asked, Used: c, Answered: true,
 				Message: fmt.Sprintf("%s is not stored here; this is the same measurement under its other name, %s", asked, c)}
 		}
-		return nil, &NameNote{Asked: asked, Used: c, Message: fmt.Sprintf("%s; use %s, which is stored", r.Message, c)}
+		return nil, &NameNote{Asked: asked, Used: c, Message: fmt.Sprintf("%s; %s is stored", r.Message, c)}
 	}
 	if everywhere := a.held.holds(math.MinInt64, math.MaxInt64); len(a.stored(everywhere, asked)) > 0 {
 		return nil, nil // it is known, only not in this range
 	}
 	note := &NameNote{Asked: asked, Used: r.Use, Message: r.Message}
-	_, known := a.cat.Metric(asked)
-	switch {
-	case r.Use != "":
-		note.Message += "; use " + r.Use
-	case known:
+	if m, known := a.cat.Metric(asked); known && !m.Invented && !m.Dead && m.Till == "" && signal.Canonical(asked) == r.Name && !renamed(m, r) {
 		note.Used = asked // a good name: nothing that is recorded emits it
-	}
-	if note.Message == "" {
-		note.Message = fmt.Sprintf("no series named %s is stored", asked)
 	}
 	return nil, note
 }
+
+// same tells whether a candidate is the same measurement as what was asked, under the name of another
+// version, newer or older.
+func (a *anySpelling) same(asked, candidate string, r signal.Resolution) bool {
+	if candidate == r.Use {
+		return r.Same
+	}
+	m, ok := a.cat.Metric(asked)
+	old, known := a.cat.Metric(candidate)
+	return ok && known && old.Same && old.Use == m.Name
+}
+
+// renamed tells whether the catalog has another series for what was asked.
+func renamed(m signal.Metric, r signal.Resolution) bool { return r.Same && m.Name != r.Name }
 
 // ours tells names that no engine emits and whose absence is ordinary: recorded series, alerts, and what
 // the scraper writes.
