@@ -134,6 +134,9 @@ func (r *Resolver) Observe(name string, get func(label string) string) Identity 
 		r.engines[id.Instance] = e
 	}
 	e.views[id.View] = true
+	if id.DPRank == "" && backendOf(name) == VLLM {
+		id.DPRank = get("engine")
+	}
 	if id.DPRank != "" {
 		e.dpRanks[id.DPRank] = true
 	}
@@ -316,7 +319,9 @@ func (r *Resolver) Instances() []Seen {
 			}
 		}
 		for rank := range e.dpRanks {
-			s.DPRanks = append(s.DPRanks, rank)
+			if e.backend != VLLM || len(e.dpRanks) > 1 { // a vLLM without ranks says engine="0" all the same
+				s.DPRanks = append(s.DPRanks, rank)
+			}
 		}
 		slices.SortFunc(s.DPRanks, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 		out = append(out, s)

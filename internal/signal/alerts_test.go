@@ -79,12 +79,13 @@ func TestAlertsNameTheEngine(t *testing.T) {
 	  sglang:spec_accept_length{job="sglang",instance="off:1",model_name="m",tp_rank="0"} 0x200
 	`)
 	s.only("rollscope_identity", "rollscope_golden", "rollscope_requests", "rollscope_kv_cache", "rollscope_speculative_decoding", "sglang")
-	s.at(10*time.Minute, 11*time.Minute+45*time.Second)
+	s.step = 30 * time.Second
+	s.at(10*time.Minute, 11*time.Minute+30*time.Second)
 	s.at(12*time.Minute, 12*time.Minute, "SGLangTTFTHigh slow2:1", "SGLangTTFTHigh slow:1")
-	s.at(12*time.Minute+15*time.Second, 15*time.Minute,
+	s.at(12*time.Minute+30*time.Second, 15*time.Minute,
 		"SGLangAbortRateHigh abort:1", "SGLangKVPoolFull full2:1", "SGLangKVPoolFull full:1", "SGLangQueueBuildup slow:1",
 		"SGLangTPOTHigh slow2:1", "SGLangTTFTHigh slow2:1", "SGLangTTFTHigh slow:1")
-	s.at(15*time.Minute+15*time.Second, 25*time.Minute,
+	s.at(15*time.Minute+30*time.Second, 25*time.Minute,
 		"SGLangAbortRateHigh abort:1", "SGLangCacheHitDrop cold:1", "SGLangKVPoolFull full2:1", "SGLangKVPoolFull full:1", "SGLangQueueBuildup slow:1",
 		"SGLangSpecAcceptRateLow spec:1", "SGLangTPOTHigh slow2:1", "SGLangTTFTHigh slow2:1", "SGLangTTFTHigh slow:1")
 	for _, g := range s.groups {
@@ -118,11 +119,12 @@ func TestEngineDown(t *testing.T) {
 	  up{job="node",instance="node:9100"} 0x400
 	`)
 	s.only("rollscope_identity", "rollscope_kv_cache", "sglang")
+	s.step = 30 * time.Second
 	s.at(time.Minute, 7*time.Minute, "SGLangKVPoolFull leaves:1")
-	s.at(7*time.Minute+15*time.Second, 8*time.Minute, "SGLangKVPoolFull leaves:1")
+	s.at(7*time.Minute+30*time.Second, 8*time.Minute, "SGLangKVPoolFull leaves:1")
 	down := []string{"SGLangDown fails:1", "SGLangDown leaves:1", "SGLangDown routed:1", "SGLangKVPoolFull leaves:1"}
-	s.at(8*time.Minute+15*time.Second, 8*time.Minute+30*time.Second, down...)
-	s.at(8*time.Minute+45*time.Second, 10*time.Minute, down...)
+	s.at(8*time.Minute+30*time.Second, 9*time.Minute, down...)
+	s.at(9*time.Minute+30*time.Second, 10*time.Minute, down...)
 	// An hour after it was seen last, an engine that is no target any more is forgotten; one that is, is not.
 	s.at(64*time.Minute, 68*time.Minute, "SGLangDown fails:1")
 	s.want("lost by backend", s.query(`count by (backend) (`+LostSeries+`)`, 68*time.Minute), `{backend="sglang"} 1`, `{backend="vllm"} 1`)

@@ -81,7 +81,7 @@ func fleetOf(tb testing.TB, engines int) *store {
 			tb.Fatal(err)
 		}
 	}
-	return &store{t: tb, db: db, engine: e}
+	return &store{t: tb, db: db, engine: e, cat: Default(), step: 15 * time.Second}
 }
 
 // BenchmarkRules is one evaluation of every built-in rule for 64 engines of 400 series, due every 15 s.

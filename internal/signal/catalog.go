@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
 // Catalog is an immutable set of metrics and signals, safe for concurrent use.
@@ -105,8 +107,19 @@ func lookupNames(name string) []string {
 func (c *Catalog) With(extra []Signal) (*Catalog, error) {
 	signals := slices.Clone(c.signals)
 	seen := map[string]bool{}
+	promql := parser.NewParser(parser.Options{})
 	for _, s := range extra {
 		s.Custom = true
+		if err := checkSignal(s); err != nil {
+			return nil, err
+		}
+		expr, err := Compile(s, Query{})
+		if err == nil {
+			_, err = promql.ParseExpr(expr)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("signal %q: a metric's name or its match is not PromQL: %w (in %s)", s.ID, err, expr)
+		}
 		if seen[s.ID] {
 			return nil, fmt.Errorf("signal %q is defined twice in the configuration: give one of them another id", s.ID)
 		}
@@ -152,9 +165,6 @@ func checkSignal(s Signal) error {
 				return bad("source %d has a term without a metric", i)
 			}
 		}
-	}
-	if _, err := Compile(s, Query{}); err != nil {
-		return err
 	}
 	return nil
 }

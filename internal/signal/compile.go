@@ -145,7 +145,7 @@ func newBuilder(s Signal, q Query) (*builder, error) {
 	}
 	b := &builder{s: s, q: q}
 	if q.Window == 0 {
-		b.q.Window = s.window()
+		b.q.Window = s.DefaultRange()
 	}
 	b.window = model.Duration(b.q.Window).String()
 	var err error

@@ -30,6 +30,8 @@ type store struct {
 	db     *teststorage.TestStorage
 	engine *promql.Engine
 	groups []*rules.Group
+	cat    *Catalog
+	step   time.Duration // between evaluations of the rules
 }
 
 // load fills a store with series in promqltest's notation ("load 15s" and lines of series).
@@ -47,7 +49,7 @@ func load(t *testing.T, series string) *store {
 		MaxSamples: 50_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
 		Parser: parser.NewParser(parser.Options{}),
 	})
-	return &store{t: t, db: db, engine: e}
+	return &store{t: t, db: db, engine: e, cat: Default(), step: 15 * time.Second}
 }
 
 // query evaluates PromQL at a time and returns "{labels} value" lines, sorted.
@@ -79,7 +81,7 @@ func (s *store) query(expr string, at time.Duration) []string {
 // signal evaluates a signal of the catalog.
 func (s *store) signal(id string, q Query, at time.Duration) []string {
 	s.t.Helper()
-	sig, ok := Default().Signal(id)
+	sig, ok := s.cat.Signal(id)
 	if !ok {
 		s.t.Fatalf("no signal %q", id)
 	}
@@ -93,7 +95,7 @@ func (s *store) signal(id string, q Query, at time.Duration) []string {
 // count evaluates a signal's events per second.
 func (s *store) count(id string, q Query, at time.Duration) []string {
 	s.t.Helper()
-	sig, _ := Default().Signal(id)
+	sig, _ := s.cat.Signal(id)
 	expr, err := CompileCount(sig, q)
 	if err != nil {
 		s.t.Fatal(err)
@@ -101,13 +103,13 @@ func (s *store) count(id string, q Query, at time.Duration) []string {
 	return s.query(expr, at)
 }
 
-// evaluate runs the built-in rules every 15 s over a span, recording rules first, as the rule manager does.
+// evaluate runs the built-in rules over a span, recording rules first, as the rule manager does.
 func (s *store) evaluate(from, to time.Duration) {
 	s.t.Helper()
 	if s.groups == nil {
 		s.groups = s.loadRules()
 	}
-	for at := from; at <= to; at += 15 * time.Second {
+	for at := from; at <= to; at += s.step {
 		for _, g := range s.groups {
 			g.Eval(context.Background(), time.Unix(0, 0).Add(at))
 			for _, r := range g.Rules() {

@@ -18,6 +18,9 @@ func Explain(c *Catalog, name string) (string, bool) {
 	if m, ok := c.Metric(name); ok {
 		return explainMetric(c, m), true
 	}
+	if s, ok := c.recordedFrom(name); ok {
+		return name + " is recorded by the built-in rules.\n\n" + explainSignal(c, s), true
+	}
 	r := c.Resolve(name)
 	near := closest(name, c.ids(), 3)
 	text := r.Message + "\n"

@@ -3,7 +3,6 @@ package signal
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/prometheus/common/model"
 )
@@ -14,7 +13,7 @@ func recordedName(scope string, s Signal, what string) string {
 	if s.Kind == Level || s.Kind == Worst {
 		return scope + ":" + s.ID
 	}
-	w := model.Duration(s.window()).String()
+	w := model.Duration(s.DefaultRange()).String()
 	switch what {
 	case "_bucket", "_count", "_num", "_den":
 		return scope + ":" + s.ID + what + ":rate" + w
@@ -23,6 +22,23 @@ func recordedName(scope string, s Signal, what string) string {
 	default:
 		return scope + ":" + s.ID + ":" + what + "_rate" + w
 	}
+}
+
+// recordedFrom is the signal that a recorded series' name belongs to.
+func (c *Catalog) recordedFrom(name string) (Signal, bool) {
+	rest, ok := strings.CutPrefix(name, "engine:")
+	if !ok {
+		if rest, ok = strings.CutPrefix(name, "fleet:"); !ok {
+			return Signal{}, false
+		}
+	}
+	id, _, _ := strings.Cut(rest, ":")
+	for _, what := range []string{"", "_bucket", "_count", "_num", "_den"} {
+		if s, ok := c.Signal(strings.TrimSuffix(id, what)); ok && strings.HasSuffix(id, what) {
+			return s, true
+		}
+	}
+	return Signal{}, false
 }
 
 // recordedQuantiles are the percentiles that are recorded; others are taken from recorded buckets.
@@ -38,7 +54,7 @@ func (b *builder) series(scope, what string) string {
 	m = append(m, renamed(b.match.model, "model_name")...)
 	m = append(m, renamed(b.match.instance, "instance")...)
 	sel := selector(recordedName(scope, b.s, what), m)
-	if b.q.Window > b.s.window() && b.s.Kind != Level && b.s.Kind != Worst {
+	if b.q.Window > b.s.DefaultRange() && b.s.Kind != Level && b.s.Kind != Worst {
 		return fmt.Sprintf("avg_over_time(%s[%s])", sel, b.window)
 	}
 	return sel
@@ -46,7 +62,7 @@ func (b *builder) series(scope, what string) string {
 
 // fromFleet tells whether the recorded fleet series answers the query as it is.
 func (b *builder) fromFleet() bool {
-	return b.q.By == ByFleet && b.q.Match == "" && b.q.Window <= b.s.window() && b.q.Sources == nil
+	return b.q.By == ByFleet && b.q.Match == "" && b.q.Window <= b.s.DefaultRange() && b.q.Sources == nil
 }
 
 // checkRecorded says why the recorded form cannot answer.
@@ -54,9 +70,9 @@ func (b *builder) checkRecorded() error {
 	if b.q.Sources != nil {
 		return fmt.Errorf("signal %q: recorded series do not tell sources apart: use the raw form", b.s.ID)
 	}
-	if b.q.Window < b.s.window() && b.s.Kind != Level && b.s.Kind != Worst {
+	if b.q.Window < b.s.DefaultRange() && b.s.Kind != Level && b.s.Kind != Worst {
 		return fmt.Errorf("signal %q is recorded over %s, which cannot answer for %s: use the raw form",
-			b.s.ID, model.Duration(b.s.window()), model.Duration(b.q.Window))
+			b.s.ID, model.Duration(b.s.DefaultRange()), model.Duration(b.q.Window))
 	}
 	return nil
 }
@@ -72,7 +88,7 @@ func (b *builder) recorded() (string, error) {
 		for _, q := range recordedQuantiles {
 			isRecorded = isRecorded || q == b.q.Quantile
 		}
-		if isRecorded && b.q.Window <= b.s.window() {
+		if isRecorded && b.q.Window <= b.s.DefaultRange() {
 			if b.fromFleet() {
 				return b.series("fleet", quantileName(b.q.Quantile)), nil
 			}
@@ -89,7 +105,7 @@ func (b *builder) recorded() (string, error) {
 		if b.fromFleet() {
 			return b.series("fleet", "ratio"), nil
 		}
-		if b.q.By == ByEngine && b.q.Window <= b.s.window() {
+		if b.q.By == ByEngine && b.q.Window <= b.s.DefaultRange() {
 			return b.series("engine", "ratio"), nil
 		}
 		return fmt.Sprintf("%s / (%s > 0)", b.sumOf(b.series("engine", "_num")), b.sumOf(b.series("engine", "_den"))), nil
@@ -136,6 +152,3 @@ func (b *builder) recordedBuckets() (string, error) {
 		return b.grouped(vec{expr: series}, true), nil
 	}
 }
-
-// RecordedWindow is the window at which a signal is recorded: 5 minutes, of throughput 1 minute.
-func RecordedWindow(s Signal) time.Duration { return s.window() }

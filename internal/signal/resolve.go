@@ -23,6 +23,10 @@ type Resolution struct {
 func (c *Catalog) Resolve(name string) Resolution {
 	r := Resolution{Name: Canonical(name)}
 	m, known := c.Metric(name)
+	if s, ok := c.recordedFrom(name); ok && !known {
+		r.Message = fmt.Sprintf("%s is not stored: the built-in rules record it from the signal %s, where they run", name, s.ID)
+		return r
+	}
 	if !known {
 		family, _ := splitSuffix(r.Name)
 		r.DidYouMean = closest(family, c.names(), 3)

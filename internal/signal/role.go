@@ -23,7 +23,7 @@ const TargetInfoSeries = "rollscope_target_info"
 // versions label "unified" on a prefill or decode engine.
 const (
 	schedulerRole = "sglang:num_running_reqs"
-	counterRole   = "sglang:prompt_tokens_total|sglang:generation_tokens_total"
+	counterRole   = "sglang:generation_tokens_total"
 )
 
 // presenceOfBackend are the series by which an engine is known to be there.
@@ -74,8 +74,8 @@ func rolesExpr() string {
 		engineType(seenByRouter("engine_type", schedulerRole+`{engine_type!="",worker_addr!=""}`)),
 		fmt.Sprintf(`label_replace(group by (instance, dynamo_component) (%s{dynamo_component=~"prefill|decode|encode"}), "role", "$1", "dynamo_component", "(.+)")`, component),
 		fmt.Sprintf(`label_replace(group by (instance, dynamo_namespace) (%s{dynamo_component="backend"}) and on (dynamo_namespace) %s{dynamo_component="prefill"}, "role", "decode", "", "")`, component, component),
-		engineType(seenDirectly("instance, engine_type", fmt.Sprintf(`{__name__=~"%s",engine_type!="",worker_addr=""}`, counterRole))),
-		engineType(seenByRouter("engine_type", fmt.Sprintf(`{__name__=~"%s",engine_type!="",worker_addr!=""}`, counterRole))),
+		engineType(seenDirectly("instance, engine_type", counterRole+`{engine_type!="",worker_addr=""}`)),
+		engineType(seenByRouter("engine_type", counterRole+`{engine_type!="",worker_addr!=""}`)),
 	}
 	return "topk by (instance) (1, " + strings.Join(alternatives, " or on (instance) ") + ")"
 }

@@ -121,8 +121,8 @@ const (
 // DefaultWindow is the range of rates of a signal that names none.
 const DefaultWindow = 5 * time.Minute
 
-// window is the signal's own range of rates.
-func (s Signal) window() time.Duration {
+// DefaultRange is the signal's own range of rates, at which it is recorded.
+func (s Signal) DefaultRange() time.Duration {
 	if s.Window > 0 {
 		return s.Window
 	}

@@ -33,12 +33,11 @@ func whole(metric, match string) Vec { return Vec{{Metric: metric, Match: match}
 // total selects the series of a scheduler gauge that is the total over request priorities.
 const total = `priority=""`
 
-var (
-	generating = []engine.Role{engine.Unified, engine.Decode}
-	prefilling = []engine.Role{engine.Unified, engine.Prefill}
-	prefill    = []engine.Role{engine.Prefill}
-	decode     = []engine.Role{engine.Decode}
-	split      = []engine.Role{engine.Prefill, engine.Decode}
-	frontends  = []engine.Role{engine.Frontend}
-	routers    = []engine.Role{engine.RoleRouter}
-)
+// The roles that signals are about.
+func generating() []engine.Role { return []engine.Role{engine.Unified, engine.Decode} }
+func prefilling() []engine.Role { return []engine.Role{engine.Unified, engine.Prefill} }
+func prefill() []engine.Role    { return []engine.Role{engine.Prefill} }
+func decode() []engine.Role     { return []engine.Role{engine.Decode} }
+func split() []engine.Role      { return []engine.Role{engine.Prefill, engine.Decode} }
+func frontends() []engine.Role  { return []engine.Role{engine.Frontend} }
+func routers() []engine.Role    { return []engine.Role{engine.RoleRouter} }

@@ -114,17 +114,17 @@ func cacheSignals() []Signal {
 			}},
 		},
 		{
-			ID: "hit_source_device", Title: "Prompt tokens from the device cache", Short: "Device hit", Group: hicache, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling,
+			ID: "hit_source_device", Title: "Prompt tokens from the device cache", Short: "Device hit", Group: hicache, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling(),
 			Meaning: "Share of prompt tokens found in the device's cache.",
 			Sources: []Source{hitSource("device_hit")},
 		},
 		{
-			ID: "hit_source_host", Title: "Prompt tokens from host memory", Short: "Host hit", Group: hicache, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling,
+			ID: "hit_source_host", Title: "Prompt tokens from host memory", Short: "Host hit", Group: hicache, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling(),
 			Meaning: "Share of prompt tokens found in host memory.",
 			Sources: []Source{hitSource("host_hit")},
 		},
 		{
-			ID: "hit_source_storage", Title: "Prompt tokens from storage", Short: "Storage hit", Group: hicache, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling,
+			ID: "hit_source_storage", Title: "Prompt tokens from storage", Short: "Storage hit", Group: hicache, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling(),
 			Meaning: "Share of prompt tokens found in storage.",
 			Sources: []Source{hitSource("storage_hit")},
 		},

@@ -9,27 +9,27 @@ func dynamoSignals() []Signal {
 	fe, worker := engine.DynamoFrontend, engine.DynamoWorker
 	return []Signal{
 		{
-			ID: "frontend_ttft", Title: "Frontend time to first token", Short: "TTFT", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends,
+			ID: "frontend_ttft", Title: "Frontend time to first token", Short: "TTFT", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends(),
 			Meaning: "Arrival at the frontend to the first token, routing and transport included.",
 			Sources: []Source{{Backend: fe, Name: "frontend", Num: whole("dynamo_frontend_time_to_first_token_seconds", "")}},
 		},
 		{
-			ID: "frontend_itl", Title: "Frontend inter-token latency", Short: "ITL", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends,
+			ID: "frontend_itl", Title: "Frontend inter-token latency", Short: "ITL", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends(),
 			Meaning: "Time between two tokens as the frontend sends them.",
 			Sources: []Source{{Backend: fe, Name: "frontend", Num: whole("dynamo_frontend_inter_token_latency_seconds", "")}},
 		},
 		{
-			ID: "frontend_duration", Title: "Frontend request duration", Short: "E2E", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends,
+			ID: "frontend_duration", Title: "Frontend request duration", Short: "E2E", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends(),
 			Meaning: "Arrival at the frontend to the last token.",
 			Sources: []Source{{Backend: fe, Name: "frontend", Num: whole("dynamo_frontend_request_duration_seconds", "")}},
 		},
 		{
-			ID: "frontend_request_rate", Title: "Frontend request rate", Short: "req/s", Group: front, Unit: "requests/s", Kind: Rate, Roles: frontends,
+			ID: "frontend_request_rate", Title: "Frontend request rate", Short: "req/s", Group: front, Unit: "requests/s", Kind: Rate, Roles: frontends(),
 			Meaning: "Requests that finished at the frontend, per second.",
 			Sources: []Source{{Backend: fe, Name: "frontend", Num: whole("dynamo_frontend_requests_total", "")}},
 		},
 		{
-			ID: "frontend_success", Title: "Frontend success", Short: "Success", Group: front, Unit: "ratio", Kind: Share, Higher: true, Roles: frontends,
+			ID: "frontend_success", Title: "Frontend success", Short: "Success", Group: front, Unit: "ratio", Kind: Share, Higher: true, Roles: frontends(),
 			Meaning: "Share of the frontend's requests that succeeded.",
 			Sources: []Source{{
 				Backend: fe, Name: "status", Lazy: true,
@@ -37,7 +37,7 @@ func dynamoSignals() []Signal {
 			}},
 		},
 		{
-			ID: "frontend_active", Title: "Requests at the frontend", Short: "Active", Group: front, Unit: "requests", Kind: Level, Roles: frontends,
+			ID: "frontend_active", Title: "Requests at the frontend", Short: "Active", Group: front, Unit: "requests", Kind: Level, Roles: frontends(),
 			Meaning: "Requests in flight at the frontend.",
 			Sources: []Source{
 				{Backend: fe, Name: "active_requests", Num: whole("dynamo_frontend_active_requests", "")},
@@ -45,7 +45,7 @@ func dynamoSignals() []Signal {
 			},
 		},
 		{
-			ID: "frontend_queue", Title: "Frontend queue", Short: "Queue", Group: front, Unit: "requests", Kind: Level, Roles: frontends,
+			ID: "frontend_queue", Title: "Frontend queue", Short: "Queue", Group: front, Unit: "requests", Kind: Level, Roles: frontends(),
 			Meaning: "Requests in the stages before the first token: preprocess, route, dispatch.",
 			Trap:    "stage_requests has no model label: filtered by model it is empty.",
 			Sources: []Source{
@@ -54,27 +54,27 @@ func dynamoSignals() []Signal {
 			},
 		},
 		{
-			ID: "frontend_output_tokens", Title: "Frontend output tokens", Short: "tok/s", Group: front, Unit: "tokens/s", Kind: Rate, Higher: true, Roles: frontends,
+			ID: "frontend_output_tokens", Title: "Frontend output tokens", Short: "tok/s", Group: front, Unit: "tokens/s", Kind: Rate, Higher: true, Roles: frontends(),
 			Meaning: "Output tokens per second, as they stream.",
 			Sources: []Source{{Backend: fe, Name: "frontend", Num: whole("dynamo_frontend_output_tokens_total", "")}},
 		},
 		{
-			ID: "frontend_migrations", Title: "Migrations", Short: "Migrated", Group: front, Unit: "requests/s", Kind: Rate, Roles: frontends,
+			ID: "frontend_migrations", Title: "Migrations", Short: "Migrated", Group: front, Unit: "requests/s", Kind: Rate, Roles: frontends(),
 			Meaning: "Requests per second that moved to another worker.",
 			Sources: []Source{{Backend: fe, Name: "frontend", Num: whole("dynamo_frontend_model_migration_total", ""), ZeroIf: whole("dynamo_frontend_requests_total", "")}},
 		},
 		{
-			ID: "router_queue", Title: "Router queue", Short: "Router queue", Group: front, Unit: "requests", Kind: Level, Roles: frontends,
+			ID: "router_queue", Title: "Router queue", Short: "Router queue", Group: front, Unit: "requests", Kind: Level, Roles: frontends(),
 			Meaning: "Requests in the queue of Dynamo's router.",
 			Sources: []Source{{Backend: fe, Name: "router_queue", Num: whole("dynamo_frontend_router_queue_pending_requests", "")}},
 		},
 		{
-			ID: "router_kv_hit_rate", Title: "Router KV hit rate", Short: "KV hit", Group: front, Unit: "ratio", Kind: Quantile, Higher: true, Roles: frontends,
+			ID: "router_kv_hit_rate", Title: "Router KV hit rate", Short: "KV hit", Group: front, Unit: "ratio", Kind: Quantile, Higher: true, Roles: frontends(),
 			Meaning: "Hit rate that the router predicts for the worker it chose, per request.",
 			Sources: []Source{{Backend: fe, Name: "router", Num: whole("dynamo_component_router_kv_hit_rate", "")}},
 		},
 		{
-			ID: "router_overhead", Title: "Routing overhead", Short: "Overhead", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends,
+			ID: "router_overhead", Title: "Routing overhead", Short: "Overhead", Group: front, Unit: "seconds", Kind: Quantile, Roles: frontends(),
 			Meaning: "Time to route a request.",
 			Sources: []Source{{Backend: fe, Name: "router", Scale: 0.001, Num: whole("dynamo_router_overhead_total_ms", "")}},
 		},
@@ -120,7 +120,7 @@ func dynamoSignals() []Signal {
 			Sources: []Source{{Backend: worker, Name: "work_handler", Num: whole("dynamo_work_handler_queue_depth", "")}},
 		},
 		{
-			ID: "request_plane_roundtrip", Title: "Request plane round trip", Short: "Round trip", Group: comp, Unit: "seconds", Kind: Quantile, Roles: frontends,
+			ID: "request_plane_roundtrip", Title: "Request plane round trip", Short: "Round trip", Group: comp, Unit: "seconds", Kind: Quantile, Roles: frontends(),
 			Meaning: "Sending of a request to its first response, over the request plane.",
 			Sources: []Source{{Backend: fe, Name: "request plane", Num: whole("dynamo_request_plane_roundtrip_ttft_seconds", "")}},
 		},

@@ -11,7 +11,7 @@ func goldenSignals() []Signal {
 	const group = "Golden"
 	return []Signal{
 		{
-			ID: "ttft", Title: "Time to first token", Short: "TTFT", Group: group, Unit: "seconds", Kind: Quantile, Roles: generating,
+			ID: "ttft", Title: "Time to first token", Short: "TTFT", Group: group, Unit: "seconds", Kind: Quantile, Roles: generating(),
 			Meaning: "Receipt of a request by the API server to its first output chunk, once per request.",
 			Trap:    "For requests that do not stream (most RL rollouts) it is the time of 50 tokens or of the whole answer. A PD prefill engine never observes it. SGLang has no bound under 100 ms by default.",
 			Sources: []Source{
@@ -21,7 +21,7 @@ func goldenSignals() []Signal {
 			},
 		},
 		{
-			ID: "itl", Title: "Inter-token latency (TPOT)", Short: "ITL", Group: group, Unit: "seconds", Kind: Quantile, Roles: generating,
+			ID: "itl", Title: "Inter-token latency (TPOT)", Short: "ITL", Group: group, Unit: "seconds", Kind: Quantile, Roles: generating(),
 			Meaning: "Time between two output tokens of a request, once per token.",
 			Trap:    "SGLang divides the gap between two chunks by the tokens in the chunk, so a stall hides behind the tokens that arrive together; without streaming it is an average over 50 tokens.",
 			Sources: []Source{
@@ -38,7 +38,7 @@ func goldenSignals() []Signal {
 		},
 		{
 			ID: "throughput", Title: "Generation throughput", Short: "tok/s", Group: group, Unit: "tokens/s", Kind: Rate, Higher: true,
-			Window: time.Minute, Roles: generating,
+			Window: time.Minute, Roles: generating(),
 			Meaning: "Output tokens generated per second, as they are generated.",
 			Trap:    "generation_tokens_total counts a request's tokens when it finishes: during long rollouts its rate reads 0 and then jumps.",
 			Sources: []Source{
@@ -50,7 +50,7 @@ func goldenSignals() []Signal {
 			},
 		},
 		{
-			ID: "cache_hit_rate", Title: "Prefix cache hit rate", Short: "Hit rate", Group: group, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling,
+			ID: "cache_hit_rate", Title: "Prefix cache hit rate", Short: "Hit rate", Group: group, Unit: "ratio", Kind: Share, Higher: true, Roles: prefilling(),
 			Meaning: "Share of prompt tokens that were served from a cache instead of being computed.",
 			Trap:    "The gauge of that name is of the last prefill batch and every decode report sets it to 0; it is used only where no counter exists.",
 			Sources: []Source{

@@ -58,7 +58,7 @@ func requestSignals() []Signal {
 			},
 		},
 		{
-			ID: "prefill_throughput", Title: "Prefill throughput", Short: "Prefill tok/s", Group: group, Unit: "tokens/s", Kind: Rate, Higher: true, Roles: prefilling,
+			ID: "prefill_throughput", Title: "Prefill throughput", Short: "Prefill tok/s", Group: group, Unit: "tokens/s", Kind: Rate, Higher: true, Roles: prefilling(),
 			Meaning: "Prompt tokens computed per second, cached ones left out.",
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "realtime_tokens", Since: "0.5.7", Num: leader("sglang:realtime_tokens_total", `mode="prefill_compute"`)},
@@ -77,7 +77,7 @@ func requestSignals() []Signal {
 			},
 		},
 		{
-			ID: "prefill_time", Title: "Prefill time", Short: "Prefill", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefilling,
+			ID: "prefill_time", Title: "Prefill time", Short: "Prefill", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefilling(),
 			Meaning: "Time of a request's prefill, once per request.",
 			Trap:    "SGLang splits long prompts: this is the last chunk's stage, the earlier ones are in stage chunked_prefill.",
 			Sources: []Source{
@@ -86,7 +86,7 @@ func requestSignals() []Signal {
 			},
 		},
 		{
-			ID: "decode_time", Title: "Decode time", Short: "Decode", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: generating,
+			ID: "decode_time", Title: "Decode time", Short: "Decode", Group: group, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: generating(),
 			Meaning: "Time of a request's decoding, once per request.",
 			Sources: []Source{{Backend: engine.VLLM, Name: "request_decode_time", Num: whole("vllm:request_decode_time_seconds", "")}},
 		},

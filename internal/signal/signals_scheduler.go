@@ -7,7 +7,7 @@ func schedulerSignals() []Signal {
 	const spec, moe, sched = "Speculative decoding", "MoE", "Scheduler"
 	return []Signal{
 		{
-			ID: "spec_accept_length", Title: "Accepted length", Short: "Accept len", Group: spec, Unit: "tokens", Kind: Worst, Higher: true, Roles: generating,
+			ID: "spec_accept_length", Title: "Accepted length", Short: "Accept len", Group: spec, Unit: "tokens", Kind: Worst, Higher: true, Roles: generating(),
 			Meaning: "Tokens per verification step, the bonus token included; of a group the lowest engine's.",
 			Trap:    "SGLang's gauge is 0 when speculative decoding is off; such engines are left out.",
 			Sources: []Source{
@@ -15,7 +15,7 @@ func schedulerSignals() []Signal {
 			},
 		},
 		{
-			ID: "spec_accept_rate", Title: "Acceptance rate", Short: "Accept", Group: spec, Unit: "ratio", Kind: Share, Higher: true, Roles: generating,
+			ID: "spec_accept_rate", Title: "Acceptance rate", Short: "Accept", Group: spec, Unit: "ratio", Kind: Share, Higher: true, Roles: generating(),
 			Meaning: "Accepted share of the proposed draft tokens.",
 			Trap:    "SGLang's is a gauge of one log interval, so of several engines it is their mean; engines without speculative decoding are left out.",
 			Sources: []Source{
@@ -30,7 +30,7 @@ func schedulerSignals() []Signal {
 			},
 		},
 		{
-			ID: "spec_accepted_per_draft", Title: "Accepted tokens per draft", Short: "Per draft", Group: spec, Unit: "tokens", Kind: Share, Higher: true, Roles: generating,
+			ID: "spec_accepted_per_draft", Title: "Accepted tokens per draft", Short: "Per draft", Group: spec, Unit: "tokens", Kind: Share, Higher: true, Roles: generating(),
 			Meaning: "Accepted draft tokens per draft, the bonus token left out: add 1 for the accepted length.",
 			Sources: []Source{{
 				Backend: engine.VLLM, Name: "accepted over drafts", Since: "0.9",
@@ -47,7 +47,7 @@ func schedulerSignals() []Signal {
 			}},
 		},
 		{
-			ID: "cuda_graph_share", Title: "Decode passes as CUDA graph", Short: "Graph", Group: sched, Unit: "ratio", Kind: Share, Higher: true, Roles: generating,
+			ID: "cuda_graph_share", Title: "Decode passes as CUDA graph", Short: "Graph", Group: sched, Unit: "ratio", Kind: Share, Higher: true, Roles: generating(),
 			Meaning: "Share of the decode passes that ran as a CUDA graph.",
 			Trap:    "The gauge is_cuda_graph is never set; this is counted.",
 			Sources: []Source{{
@@ -87,12 +87,12 @@ func schedulerSignals() []Signal {
 			},
 		},
 		{
-			ID: "decode_context", Title: "Context in the decode batch", Short: "Context", Group: sched, Unit: "tokens", Kind: Level, Roles: generating,
+			ID: "decode_context", Title: "Context in the decode batch", Short: "Context", Group: sched, Unit: "tokens", Kind: Level, Roles: generating(),
 			Meaning: "Context length summed over the decode batch.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "decode_sum_seq_lens", Since: "0.5.7", Num: leader("sglang:decode_sum_seq_lens", "")}},
 		},
 		{
-			ID: "prefill_delay", Title: "Prefill delay", Short: "Delay", Group: sched, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefilling,
+			ID: "prefill_delay", Title: "Prefill delay", Short: "Delay", Group: sched, Unit: "seconds", Kind: Quantile, RawOnly: true, Roles: prefilling(),
 			Meaning: "Time for which the prefill delayer held a prefill back.",
 			Sources: []Source{{Backend: engine.SGLang, Name: "prefill_delayer_wait", Since: "0.5.8", Num: leader("sglang:prefill_delayer_wait_seconds", "")}},
 		},
