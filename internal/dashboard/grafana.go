@@ -143,22 +143,22 @@ func (q queries) panel(p Panel, id, width uint32) (cog.Builder[grafana.Panel], [
 	thresholds := grafana.NewThresholdsConfigBuilder().Mode(grafana.ThresholdsModeAbsolute).Steps(steps(p.Thresholds))
 	switch p.View {
 	case Stat:
-		b := stat.NewPanelBuilder().Id(id).Title(p.Title).Description(p.Meaning).Datasource(datasourceRef()).
+		b := stat.NewPanelBuilder().Id(id).Title(p.Title).Description(q.description(p)).Datasource(datasourceRef()).
 			Unit(unit).Thresholds(thresholds).Span(width).Height(panelHeight).NoValue("no events").Targets(built).
 			ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"})).
 			GraphMode(common.BigValueGraphModeNone)
 		return limits(b, p, b.Min, b.Max), names, nil
 	case Gauge:
-		b := gauge.NewPanelBuilder().Id(id).Title(p.Title).Description(p.Meaning).Datasource(datasourceRef()).
+		b := gauge.NewPanelBuilder().Id(id).Title(p.Title).Description(q.description(p)).Datasource(datasourceRef()).
 			Unit(unit).Thresholds(thresholds).Span(width).Height(panelHeight).NoValue("no data").Targets(built).
 			ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}))
 		return limits(b, p, b.Min, b.Max), names, nil
 	case Table:
-		b := table.NewPanelBuilder().Id(id).Title(p.Title).Description(p.Meaning).Datasource(datasourceRef()).
+		b := table.NewPanelBuilder().Id(id).Title(p.Title).Description(q.description(p)).Datasource(datasourceRef()).
 			Unit(unit).Thresholds(thresholds).Span(width).Height(panelHeight).Targets(built)
 		return b, names, nil
 	}
-	b := timeseries.NewPanelBuilder().Id(id).Title(p.Title).Description(p.Meaning).Datasource(datasourceRef()).
+	b := timeseries.NewPanelBuilder().Id(id).Title(p.Title).Description(q.description(p)).Datasource(datasourceRef()).
 		Unit(unit).Thresholds(thresholds).Span(width).Height(panelHeight).NoValue("no events").Targets(built).
 		Legend(common.NewVizLegendOptionsBuilder().DisplayMode(common.LegendDisplayModeTable).
 			Placement(common.LegendPlacementBottom).ShowLegend(true).Calcs([]string{"lastNotNull", "max"})).

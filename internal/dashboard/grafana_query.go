@@ -69,6 +69,27 @@ func (q queries) query(p Panel, t Target) (string, []string, error) {
 	return windows(tree.String()), names, nil
 }
 
+// description is the panel's meaning and, since Grafana cannot say which source a number came from, the
+// caveats of all the sources it may have come from.
+func (q queries) description(p Panel) string {
+	text := p.Meaning
+	for _, t := range p.Targets {
+		s, ok := q.cat.Signal(t.Signal)
+		if !ok {
+			continue
+		}
+		for _, src := range s.Sources {
+			if src.Caveat == "" || t.Backend != "" && src.Backend != t.Backend {
+				continue
+			}
+			if line := fmt.Sprintf("%s, where only %s is there: %s.", src.Backend, src.Name, src.Caveat); !strings.Contains(text, line) {
+				text += "\n\n" + line
+			}
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
 // windows puts Grafana's variables in place of the two windows that our expressions have. The window of
 // throughput follows the resolution, the other is the reader's choice.
 func windows(text string) string {
@@ -181,7 +202,7 @@ func renamedTo(s *parser.VectorSelector, name string) *parser.VectorSelector {
 
 // families are the prefixes by which a board's variables find their series.
 var families = []struct{ prefix, pattern string }{
-	{"sglang:", "sglang[:_].+"}, {"vllm:", "vllm[:_].+"}, {"dynamo_frontend_", "dynamo_frontend_.+"}, {"dynamo_", "dynamo_.+"},
+	{"engine:", "engine:.+"}, {"fleet:", "fleet:.+"}, {"sglang:", "sglang[:_].+"}, {"vllm:", "vllm[:_].+"}, {"dynamo_frontend_", "dynamo_frontend_.+"}, {"dynamo_", "dynamo_.+"},
 	{"smg_", "smg_.+"}, {"sgl_router_", "sgl_router_.+"}, {"DCGM_FI_", "DCGM_FI_.+"},
 }
 

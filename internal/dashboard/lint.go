@@ -45,6 +45,10 @@ type Finding struct {
 	Message  string   `json:"message"`
 	Hint     string   `json:"hint,omitempty"` // what to do
 	Use      string   `json:"use,omitempty"`  // the name to use instead
+
+	// optional marks a blind query of a metric that programs of today emit when a feature is on: beside
+	// queries that do show something it is no error.
+	optional bool
 }
 
 // Report is what a lint found, and how much it looked at.
@@ -234,7 +238,7 @@ type item struct {
 	file, where string
 	exprs       int
 	names       []string // canonical metric names in its expressions
-	blind       bool
+	blind       int      // expressions that can only be empty
 	findings    []Finding
 }
 
@@ -249,7 +253,8 @@ func (l *Linter) report() Report {
 func (r *Report) add(it item) {
 	r.Items++
 	r.Exprs += it.exprs
-	if it.blind {
+	blind := it.exprs > 0 && it.blind == it.exprs
+	if blind {
 		r.Blind++
 	}
 	bad := false
@@ -262,6 +267,9 @@ func (r *Report) add(it item) {
 		seen[key] = true
 		if f.Code == "renamed" && slices.Contains(it.names, f.Use) {
 			f.Severity = Info // the newer name stands beside it
+		}
+		if f.optional && !blind {
+			f.Severity = Warning
 		}
 		bad = bad || f.Severity == Error
 		r.Findings = append(r.Findings, f)

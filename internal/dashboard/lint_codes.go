@@ -12,7 +12,7 @@ func Codes() []Code {
 		{"absent_part", "A name is not in the data, but the expression has another way to its number."},
 		{"bare_histogram", "A histogram is read under its bare name, which has no samples."},
 		{"better_metric", "The metric misleads for this purpose; another one or a signal answers better."},
-		{"blind", "Nothing that was looked at has the name: the panel stays empty, the alert never fires."},
+		{"blind", "Nothing that was looked at has the name: the query stays empty, the alert never fires."},
 		{"cache_hit_rate_gauge", "The gauge holds the last prefill batch only and is set to 0 by every decode report."},
 		{"component_is_not_role", "A Dynamo component is taken for a role; prefill numbers leak into decode."},
 		{"counter_without_rate", "A counter is read as it stands: it grows for ever and falls to 0 at a restart."},

@@ -220,30 +220,26 @@ func (w walk) catalog(s parser.Node, name string, m signal.Metric, above []parse
 	if alternative {
 		sev = Info
 	}
-	use := ""
-	if m.Use != "" {
-		use = "use " + m.Use
-	}
+	use := w.l.use(m.Use)
+	missing := !w.l.has(name) // that is said elsewhere
 	canonical := signal.Canonical(name)
 	switch {
 	case m.Invented:
-		if w.l.names == nil { // otherwise it is reported as blind
+		if w.l.names == nil {
 			w.add(s, Finding{Code: "invented_name", Severity: Error, Use: m.Use, Hint: use,
 				Message: w.l.message(name, "no program ever emitted "+canonical)})
 		}
-	case m.Dead:
+	case m.Dead && !missing:
 		w.add(s, Finding{Code: "dead_metric", Severity: Error, Use: m.Use, Hint: use,
 			Message: canonical + " is emitted but never set: it is always the same number"})
 	case canonical == "sglang:cache_hit_rate":
 		w.add(s, Finding{Code: "cache_hit_rate_gauge", Severity: sev, Use: "cache_hit_rate",
 			Message: "sglang:cache_hit_rate is the hit rate of the last prefill batch only, and the next decode report sets it to 0",
 			Hint:    "use signal cache_hit_rate, which divides token counters over a window"})
-	case m.Till != "" && m.Use != "":
-		if w.l.names == nil || w.l.names.Has(name) {
-			w.add(s, Finding{Code: "renamed", Severity: sev, Use: m.Use, Hint: use,
-				Message: w.l.message(name, fmt.Sprintf("%s was last emitted by %s", canonical, m.Till))})
-		}
-	case m.Use != "" && m.Trap != "" && !w.l.reads(m.Use, m.Name):
+	case m.Till != "" && m.Use != "" && !missing:
+		w.add(s, Finding{Code: "renamed", Severity: sev, Use: m.Use, Hint: use,
+			Message: fmt.Sprintf("%s was last emitted by version %s", canonical, m.Till)})
+	case m.Use != "" && m.Trap != "" && !missing && !w.l.reads(m.Use, m.Name):
 		w.add(s, Finding{Code: "better_metric", Severity: Info, Use: m.Use, Hint: use,
 			Message: canonical + ": " + m.Trap})
 	}
@@ -277,6 +273,17 @@ func (l *Linter) reads(id, metric string) bool {
 		}
 	}
 	return false
+}
+
+// use says what to use instead: a metric, or a signal by its id.
+func (l *Linter) use(name string) string {
+	if name == "" {
+		return ""
+	}
+	if _, ok := l.cat.Signal(name); ok {
+		return "use the signal " + name
+	}
+	return "use " + name
 }
 
 // message is the catalog's sentence about a name, or the given one.

@@ -30,7 +30,7 @@ func (w walk) names(tree parser.Expr) {
 	}
 	blind := w.nothing(tree)
 	if blind {
-		w.it.blind = true
+		w.it.blind++
 	}
 	for _, s := range selectors(tree) {
 		name := nameOf(s)
@@ -46,9 +46,9 @@ func (w walk) names(tree parser.Expr) {
 		switch {
 		case r.Use != "" && w.l.names.Has(r.Use):
 			f.Hint = fmt.Sprintf("use %s, which is there", r.Use)
-		case r.Use != "":
-			f.Hint = "use " + r.Use
-		case len(r.DidYouMean) > 0:
+		case r.Use != "" && !strings.Contains(r.Message, r.Use):
+			f.Hint = w.l.use(r.Use)
+		case len(r.DidYouMean) > 0 && !strings.Contains(r.Message, r.DidYouMean[0]):
 			f.Hint = "did you mean " + strings.Join(r.DidYouMean, ", ") + "?"
 		}
 		switch {
@@ -58,7 +58,9 @@ func (w walk) names(tree parser.Expr) {
 		case w.src.rule:
 			f.Message += "; the rule is blind: it can never fire"
 		default:
-			f.Message += "; the panel stays empty"
+			m, known := w.l.cat.Metric(name)
+			f.optional = known && !m.Invented && !m.Dead && m.Till == ""
+			f.Message += "; the query stays empty"
 		}
 		w.add(s, f)
 	}

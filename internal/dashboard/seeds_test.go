@@ -156,7 +156,7 @@ func TestLintOfDynamosBoard(t *testing.T) {
 	for _, w := range []struct{ code, panel string }{
 		{"percent_of_ratio", "GPU Cache Usage"},
 		{"cache_hit_rate_gauge", "Per-Worker Cache Hit"},
-		{"dead_metric", "Pending Prealloc"},
+		{"blind", "Pending Prealloc"},
 		{"ratio_summed", "New Token Ratio"},
 		{"idle_division", "Avg TTFT"},
 		{"blind", "P/D queues"}, // in a collapsed row; renamed in May 2026
