@@ -168,9 +168,11 @@ func (a *Archive) Refresh(ctx context.Context) error {
 	if !st.IsDir() {
 		return fmt.Errorf("metricstore: archive %s is a file: give the data directory", a.opts.Dir)
 	}
-	a.noteWriter()
 	old := a.current.Load()
 	g := &generation{print: fingerprint(a.opts.Dir)}
+	if old == nil || old.print != g.print {
+		a.noteWriter()
+	}
 	// The log first, the blocks second: data that moves from one to the other in between is then seen
 	// twice, which is harmless, and never missed.
 	if old != nil && old.print == g.print {

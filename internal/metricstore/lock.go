@@ -30,7 +30,7 @@ type LockedError struct {
 	Dir  string
 	PID  int    // 0 when it could not be found
 	Host string // "" when it could not be found
-	By   string // "rollscope" or "prometheus"
+	By   string // "rollscope", or the name of the program
 }
 
 func (e *LockedError) Error() string {
@@ -170,15 +170,25 @@ func leaseHeld(path, dir string, now time.Time) error {
 	return e
 }
 
-// heldByPrometheus probes DIR/lock, which Prometheus holds while it runs, without making or changing it.
+// heldByPrometheus finds out whether another program writes the directory, without making or changing
+// anything: Prometheus holds DIR/lock while it runs. Debian's build makes no such file, so on this host
+// the processes that have the log open are looked for as well.
 func heldByPrometheus(dir string) error {
 	f, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {
+		if pid, name := logWriter(dir); pid != 0 {
+			host, _ := os.Hostname()
+			return &LockedError{Dir: dir, PID: pid, Host: host, By: name}
+		}
 		return nil // absent or unreadable: opening the database will tell
 	}
 	defer f.Close()
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		if pid, name := logWriter(dir); pid != 0 {
+			host, _ := os.Hostname()
+			return &LockedError{Dir: dir, PID: pid, Host: host, By: name}
+		}
 		return nil // the lock goes with the file's closing
 	}
 	if e := readLock(filepath.Join(dir, "rollscope", "LOCK"), dir); e.PID != 0 {
@@ -189,6 +199,53 @@ func heldByPrometheus(dir string) error {
 		e.Host, _ = os.Hostname() // /proc/locks lists this host's processes only
 	}
 	return e
+}
+
+// logWriter finds another process of this host that has a segment of the directory's log open to write.
+// Processes whose descriptors we may not see are not found.
+func logWriter(dir string) (pid int, name string) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	prefix := filepath.Join(dir, "wal") + "/"
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, ""
+	}
+	for _, p := range procs {
+		n, err := strconv.Atoi(p.Name())
+		if err != nil || n == os.Getpid() {
+			continue
+		}
+		fds, err := os.ReadDir("/proc/" + p.Name() + "/fd")
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			target, err := os.Readlink("/proc/" + p.Name() + "/fd/" + fd.Name())
+			if err != nil || !strings.HasPrefix(target, prefix) || !openToWrite(p.Name(), fd.Name()) {
+				continue
+			}
+			comm, _ := os.ReadFile("/proc/" + p.Name() + "/comm") // a name is not worth a failure
+			return n, strings.TrimSpace(string(comm))
+		}
+	}
+	return 0, ""
+}
+
+// openToWrite reads the access mode of a descriptor, an octal number in the line "flags:".
+func openToWrite(pid, fd string) bool {
+	b, err := os.ReadFile("/proc/" + pid + "/fdinfo/" + fd)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "flags:"); ok {
+			flags, err := strconv.ParseInt(strings.TrimSpace(v), 8, 64)
+			return err == nil && flags&syscall.O_ACCMODE != syscall.O_RDONLY
+		}
+	}
+	return false
 }
 
 // flockHolder finds in /proc/locks the process that holds a lock on f, 0 if it is not listed there.
