@@ -179,10 +179,11 @@ func (a *API) getOverview(r *http.Request) (any, error) {
 		if d == nil {
 			continue
 		}
-		if d.Worst == nil {
-			d.Worst = worst(d.ID, columns, fleet.engines)
+		// The table knows to whom a signal does not apply; without its column the reader's word counts.
+		if w, judged := worst(d.ID, columns, fleet.engines); judged {
+			d.Worst = w
 		}
-		partial = partial || len(d.Spans) > 0
+		partial = partial || hasUnknown(*d)
 		answer.Golden = append(answer.Golden, *d)
 	}
 	for _, al := range fleet.alerts {
@@ -201,26 +202,29 @@ func (a *API) getOverview(r *http.Request) (any, error) {
 	return e, nil
 }
 
-// worst names the engine with the worst number of a signal, out of the fleet table.
-func worst(id string, columns []column, engines []Engine) *Worst {
-	for _, c := range columns {
-		if c.signal.ID != id {
+// worst names the engine with the worst number of a signal, out of the fleet table: nil with fewer than
+// two to compare. It is not judged when the table has no column of it.
+func worst(id string, columns []column, engines []Engine) (w *Worst, judged bool) {
+	i := slices.IndexFunc(columns, func(c column) bool { return c.signal.ID == id })
+	if i < 0 {
+		return nil, false
+	}
+	c, compared := columns[i], 0
+	for _, e := range engines {
+		n := e.Signals[c.Key]
+		if n.Value == nil {
 			continue
 		}
-		var w *Worst
-		for _, e := range engines {
-			n := e.Signals[c.Key]
-			if n.Value == nil {
-				continue
-			}
-			if w == nil || c.Higher && *n.Value < *w.Number.Value || !c.Higher && *n.Value > *w.Number.Value {
-				_, line, _ := strings.Cut(c.Key, ":")
-				w = &Worst{EngineID: e.ID, Name: e.Name, Number: n, Line: line}
-			}
+		compared++
+		if w == nil || c.Higher && *n.Value < *w.Number.Value || !c.Higher && *n.Value > *w.Number.Value {
+			_, line, _ := strings.Cut(c.Key, ":")
+			w = &Worst{EngineID: e.ID, Name: e.Name, Number: n, Line: line}
 		}
-		return w
 	}
-	return nil
+	if compared < 2 {
+		return nil, true
+	}
+	return w, true
 }
 
 // fleetView is the fleet table with what it was judged by.
@@ -313,6 +317,9 @@ func cell(e Engine, c column, d SignalData) (Number, Spark) {
 
 // applies tells whether a signal means something for an engine of that role and backend.
 func applies(s signal.Signal, e Engine) bool {
+	if e.Role == string(engine.Frontend) || e.Role == string(engine.RoleRouter) {
+		return false // it passes on what engines do; its own view of it stands in only where no engine is seen
+	}
 	if len(s.Roles) > 0 && e.Role != "" && !slices.Contains(s.Roles, engine.Role(e.Role)) {
 		return false
 	}

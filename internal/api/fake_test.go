@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
+	"go.uber.org/goleak"
 
 	"github.com/rollscope/rollscope/internal/engine"
 	"github.com/rollscope/rollscope/internal/metricstore"
@@ -32,6 +33,8 @@ var (
 	now       = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 	loadStart = now.Add(-10 * time.Minute)
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // openStore opens a store in a fresh directory, with the clock at now.
 func openStore(t testing.TB) *metricstore.Store {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -110,6 +111,58 @@ func TestAboveTheTopBound(t *testing.T) {
 	p50, _ := signalNow(t, a, "e2e", 0.5)
 	if p50.AtLeast || p50.Lower == nil || p50.Upper == nil || *p50.Lower != 5 || *p50.Upper != 10 {
 		t.Errorf("p50 %+v", show(p50))
+	}
+}
+
+// A finished record: nothing is scraped or evaluated, and every answer comes from what was written.
+func TestOverAnArchive(t *testing.T) {
+	store := openStore(t)
+	load(t, store.Appendable(), someSeries+`
+  sglang:time_to_first_token_seconds_bucket{le="0.5"} 0+10x20
+  sglang:time_to_first_token_seconds_bucket{le="+Inf"} 0+10x20
+  sglang:time_to_first_token_seconds_count 0+10x20
+  ALERTS{alertname="SGLangTTFTHigh",alertstate="firing",severity="warning"} _x15 1x5
+`, "job", "sglang", "instance", "10.0.0.1:30000", "model_name", "chat-7b")
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cat := signal.Default()
+	archive, err := metricstore.OpenArchive(context.Background(), metricstore.ArchiveOptions{Dir: store.Dir(), Catalog: cat})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := archive.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	reader := metricstore.NewReader(archive.Queryable(), archive.Engine(), metricstore.ReaderOptions{Catalog: cat})
+	a := newAPI(t, func(o *Options) {
+		o.Mode, o.Catalog, o.Targets, o.Rules, o.Reload = ModeArchive, cat, nil, nil, nil
+		o.Now = func() time.Time { return now.AddDate(1, 0, 0) } // it is looked at a year later
+		o.Reader = NewStoreReader(func() *metricstore.Reader { return reader })
+		o.Prometheus = Prometheus{Engine: archive.Engine(), Queryable: archive.Queryable(), Archive: archive}
+	})
+	status := decode[Envelope[Status]](t, ask(a, "GET", ours+"/status", "")).Data
+	if status.From == nil || *status.From != stamp(loadStart) || status.To == nil || *status.To != stamp(now) || !status.ReadOnly {
+		t.Errorf("%+v", status)
+	}
+	overview := decode[Envelope[Overview]](t, ask(a, "GET", ours+"/overview?from=now-10m", "")).Data
+	if len(overview.Golden) != 5 || len(overview.Engines.Engines) != 1 || len(overview.Alerts) != 1 {
+		t.Fatalf("%+v", overview)
+	}
+	if e := overview.Engines.Engines[0]; e.Level != LevelWarn || e.Why != "SGLangTTFTHigh" || e.Signals["ttft:p99"].Value == nil {
+		t.Errorf("%+v", e)
+	}
+	for _, c := range []struct{ path, want string }{
+		{"/api/v1/status/tsdb", `"numSeries":8`},
+		{"/api/v1/status/tsdb/blocks", "blocks"},
+		{fmt.Sprintf("/api/v1/query?query=sglang:num_running_reqs&time=%d", now.Unix()), `"7"`},
+		{"/federate?match[]=up", "up{"},
+	} {
+		if w := ask(a, "GET", c.path, ""); w.Code != 200 || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: %d %s", c.path, w.Code, w.Body)
+		}
 	}
 }
 

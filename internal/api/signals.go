@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/rollscope/rollscope/internal/signal"
@@ -30,7 +31,7 @@ func (a *API) getSignal(r *http.Request) (any, error) {
 	e := envelope(a, data, warnings)
 	e.Unit = data.Unit
 	e.State = stateOf(data)
-	e.Partial = len(data.Spans) > 0
+	e.Partial = hasUnknown(data)
 	return e, nil
 }
 
@@ -51,6 +52,11 @@ func stateOf(d SignalData) State {
 		}
 	}
 	return best
+}
+
+// hasUnknown tells whether some line's number could not be read now.
+func hasUnknown(d SignalData) bool {
+	return slices.ContainsFunc(d.Lines, func(l Line) bool { return l.Now.State == StateUnknown })
 }
 
 // EngineID names an engine in URLs and answers: "job/instance", where "%" and "/" of either are escaped,
