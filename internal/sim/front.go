@@ -55,6 +55,7 @@ func (f *front) sendPair(r *request, t float64) bool {
 	half.peer, r.peer = r, &half
 	p.submit(&half, t+0.002)
 	d.submit(r, t+0.002)
+	f.perWork[p]++
 	f.enter(r, d)
 	return true
 }
@@ -83,6 +84,9 @@ func (f *front) retry(r *request, now float64) bool {
 func (f *front) done(r *request, o outcome, now float64) {
 	f.active--
 	f.perWork[r.sched.server]--
+	if r.peer != nil {
+		f.perWork[r.peer.sched.server]--
+	}
 	f.obs.finished(r, o, now)
 }
 

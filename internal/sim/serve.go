@@ -25,14 +25,15 @@ type Options struct {
 
 // Running is a fleet that is being served. Its methods may be called from any goroutine.
 type Running struct {
-	opts   Options
-	log    *slog.Logger
-	fleet  *Fleet
-	mu     sync.Mutex // guards fleet and doors
-	doors  []*door
-	done   chan struct{}
-	anchor time.Time // real time at which the fleet was at simulated time origin
-	origin time.Time
+	opts    Options
+	log     *slog.Logger
+	fleet   *Fleet
+	mu      sync.Mutex // guards fleet and doors
+	doors   []*door
+	done    chan struct{}
+	serving sync.WaitGroup // the doors' accept loops
+	anchor  time.Time      // real time at which the fleet was at simulated time origin
+	origin  time.Time
 }
 
 // door is the listener of one member. It is closed while the member is down.
@@ -126,11 +127,11 @@ func (r *Running) admit(d *door, l net.Listener) {
 	}
 	d.open = true
 	server := d.server
-	go func() {
+	r.serving.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			r.log.Warn("listener ended", "member", d.member, "err", err)
 		}
-	}()
+	})
 }
 
 func (r *Running) answer(member string, w http.ResponseWriter, q *http.Request) {
@@ -143,7 +144,12 @@ func (r *Running) answer(member string, w http.ResponseWriter, q *http.Request) 
 	body = append([]byte(nil), body...)
 	r.mu.Unlock()
 	if status == refusedState { // it went down while the request was under way
-		panic(http.ErrAbortHandler)
+		if h, ok := w.(http.Hijacker); ok {
+			if conn, _, err := h.Hijack(); err == nil {
+				conn.Close()
+			}
+		}
+		return
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
@@ -163,6 +169,7 @@ func (r *Running) run(ctx context.Context) {
 				r.shut(d)
 			}
 			r.mu.Unlock()
+			r.serving.Wait()
 			return
 		case <-tick.C:
 			r.step()

@@ -47,7 +47,8 @@ func get(t *testing.T, addr, path, accept string) (string, string, int, error) {
 	if accept != "" {
 		req.Header.Set("Accept", accept)
 	}
-	res, err := http.DefaultClient.Do(req)
+	client := http.Client{Timeout: 10 * time.Second}
+	res, err := client.Do(req)
 	if err != nil {
 		return "", "", 0, err
 	}
