@@ -44,6 +44,22 @@ func TestParseFault(t *testing.T) {
 	}
 }
 
+// What is read is written back as the same fault, and nothing panics.
+func FuzzParseFault(f *testing.F) {
+	for _, s := range []string{"engine_down@45s+100s", "idle@0s+10s/1m:a", "x@1s+1s", "@+", "bad_line@1h+1ns:a:b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := ParseFault(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseFault(got.String()); err != nil || again != got {
+			t.Errorf("%q reads as %+v, written %q, reads as %+v, %v", s, got, got.String(), again, err)
+		}
+	})
+}
+
 // pairCfg is a unified engine and a PD set, each under load.
 func pairCfg() Config {
 	users := chat("users", 2, "u")

@@ -113,7 +113,7 @@ func (s *scheduler) post(m mail) {
 	s.inbox = slices.Insert(s.inbox, i, m)
 }
 
-// load is the number of requests in the scheduler, for balancing.
+// requests is the number of requests in the scheduler, for balancing.
 func (s *scheduler) requests() int {
 	n := len(s.queue) + len(s.batch) + len(s.prealloc) + len(s.sending) + len(s.pass.done) + len(s.inbox)
 	return n + s.compiling + s.bootstrapping + s.transferring
