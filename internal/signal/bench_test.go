@@ -109,3 +109,16 @@ func cpuTime(tb testing.TB) time.Duration {
 	}
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
+
+func BenchmarkDefault(b *testing.B) {
+	for b.Loop() {
+		Default()
+	}
+}
+
+func BenchmarkRecordingRules(b *testing.B) {
+	c := Default()
+	for b.Loop() {
+		RecordingRules(c)
+	}
+}

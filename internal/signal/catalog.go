@@ -143,6 +143,11 @@ func checkSignal(s Signal) error {
 	if !signalID.MatchString(s.ID) {
 		return bad("the id must be lower-case letters, digits and underscores, as in queue_depth")
 	}
+	for _, end := range []string{"_bucket", "_count", "_sum", "_num", "_den"} {
+		if strings.HasSuffix(s.ID, end) {
+			return bad("an id must not end in %s, which the names of recorded series use", end)
+		}
+	}
 	if !slices.Contains([]Kind{Quantile, Rate, Level, Share, Worst}, s.Kind) {
 		return bad("unknown kind %q: use quantile, rate, level, share or worst", s.Kind)
 	}

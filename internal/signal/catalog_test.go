@@ -2,9 +2,12 @@ package signal
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/rollscope/rollscope/internal/engine"
 )
 
 func TestTablesParse(t *testing.T) {
@@ -70,5 +73,45 @@ func TestEverySignalParses(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestUsersSignals(t *testing.T) {
+	term := func(metric, match string) Vec { return Vec{{Metric: metric, Match: match}} }
+	for _, c := range []struct {
+		signal Signal
+		says   string
+	}{
+		{Signal{ID: "tool_calls", Kind: Rate, Sources: []Source{{Backend: engine.Other, Num: term("my_tool_calls_total", "")}}}, ""},
+		{Signal{ID: "queue_depth", Kind: Level, Sources: []Source{{Backend: engine.Other, Num: term("my_queue", "")}}}, ""},
+		{Signal{ID: "My Signal", Kind: Rate, Sources: []Source{{Num: term("x", "")}}}, "lower-case"},
+		{Signal{ID: "x_count", Kind: Rate, Sources: []Source{{Num: term("x", "")}}}, "must not end in _count"},
+		{Signal{ID: "x", Kind: "median", Sources: []Source{{Num: term("x", "")}}}, "unknown kind"},
+		{Signal{ID: "x", Kind: Rate}, "no sources"},
+		{Signal{ID: "x", Kind: Rate, Sources: []Source{{Num: term("x", ""), Den: term("y", "")}}}, "denominator"},
+		{Signal{ID: "x", Kind: Rate, Sources: []Source{{Num: term("a-b c", "")}}}, "not PromQL"},
+		{Signal{ID: "x", Kind: Rate, Sources: []Source{{Num: term("x", "mode=decode")}}}, "not PromQL"},
+		{Signal{ID: "x", Kind: Quantile, Sources: []Source{{Num: term("x", "")}, {Num: term("y_ms", ""), Scale: 0.001}}}, "two units"},
+	} {
+		got, err := Default().With([]Signal{c.signal})
+		if c.says != "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.signal.ID) {
+				t.Errorf("%s: error %v, want %q", c.signal.ID, err, c.says)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.signal.ID, err)
+			continue
+		}
+		s, ok := got.Signal(c.signal.ID)
+		if !ok || !s.Custom || s.Sources[0].Num[0].Metric != c.signal.Sources[0].Num[0].Metric {
+			t.Errorf("%s: %+v", c.signal.ID, s)
+		}
+		parseRules(t, RecordingRules(got))
+	}
+	twice := Signal{ID: "x", Kind: Rate, Sources: []Source{{Num: term("x", "")}}}
+	if _, err := Default().With([]Signal{twice, twice}); err == nil {
+		t.Error("one id twice is no error")
 	}
 }

@@ -71,6 +71,7 @@ var backendPrefixes = []struct {
 	{"smg_", engine.Router},
 	{"sgl_router_", engine.Router},
 	{"DCGM_FI_", engine.DCGM},
+	{"dynamo_planner_", engine.Other},
 	{"dynamo_", engine.DynamoWorker},
 }
 

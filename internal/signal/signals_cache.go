@@ -13,7 +13,7 @@ func cacheSignals() []Signal {
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "token_usage", Num: leader("sglang:token_usage", "")},
 				{Backend: engine.SGLang, Name: "used over capacity", Since: "0.5.6", Num: leader("sglang:num_used_tokens", ""), Den: leader("sglang:max_total_num_tokens", "")},
-				{Backend: engine.VLLM, Name: "kv_cache_usage_perc", Since: "0.9.0", Num: leader("vllm:kv_cache_usage_perc", "")},
+				{Backend: engine.VLLM, Name: "kv_cache_usage_perc", Since: "0.9.2", Num: leader("vllm:kv_cache_usage_perc", "")},
 				{Backend: engine.VLLM, Name: "gpu_cache_usage_perc", Num: leader("vllm:gpu_cache_usage_perc", "")},
 				{Backend: engine.DynamoWorker, Name: "component", Num: leader("dynamo_component_gpu_cache_usage_percent", "", "dp_rank")},
 			},

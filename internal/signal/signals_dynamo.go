@@ -127,7 +127,7 @@ func dynamoSignals() []Signal {
 		{
 			ID: "tokio_busy", Title: "Runtime busy", Short: "Tokio", Group: comp, Unit: "ratio", Kind: Worst,
 			Meaning: "Busy share of the busiest runtime worker.",
-			Sources: []Source{{Backend: worker, Name: "tokio", Num: leader("dynamo_tokio_worker_busy_ratio", "")}},
+			Sources: []Source{{Backend: worker, Name: "tokio", Num: Vec{{Metric: "dynamo_tokio_worker_busy_ratio", Ranks: RankLeader, Then: ">= -Inf"}}}},
 		},
 		{
 			ID: "kvbm_offload", Title: "KVBM offload", Short: "Offload", Group: kvbm, Unit: "blocks/s", Kind: Rate,
@@ -151,12 +151,12 @@ func dynamoSignals() []Signal {
 		{
 			ID: "kvbm_host_hit_rate", Title: "KVBM host hit rate", Short: "Host hit", Group: kvbm, Unit: "ratio", Kind: Share, Higher: true,
 			Meaning: "Hit rate of the block manager's host cache; of several workers their mean.",
-			Sources: []Source{{Backend: worker, Name: "gauge", Caveat: "of the last interval, the mean of the workers", Num: leader("dynamo_kvbm_host_cache_hit_rate", "")}},
+			Sources: []Source{{Backend: worker, Name: "gauge", Caveat: "of the last interval, the mean of the workers", Num: Vec{{Metric: "dynamo_kvbm_host_cache_hit_rate", Ranks: RankLeader, Then: ">= -Inf"}}}},
 		},
 		{
 			ID: "kvbm_disk_hit_rate", Title: "KVBM disk hit rate", Short: "Disk hit", Group: kvbm, Unit: "ratio", Kind: Share, Higher: true,
 			Meaning: "Hit rate of the block manager's disk cache; of several workers their mean.",
-			Sources: []Source{{Backend: worker, Name: "gauge", Caveat: "of the last interval, the mean of the workers", Num: leader("dynamo_kvbm_disk_cache_hit_rate", "")}},
+			Sources: []Source{{Backend: worker, Name: "gauge", Caveat: "of the last interval, the mean of the workers", Num: Vec{{Metric: "dynamo_kvbm_disk_cache_hit_rate", Ranks: RankLeader, Then: ">= -Inf"}}}},
 		},
 		{
 			ID: "planner_prefill_replicas", Title: "Prefill replicas", Short: "Prefill", Group: planner, Unit: "replicas", Kind: Worst,

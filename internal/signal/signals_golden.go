@@ -27,7 +27,7 @@ func goldenSignals() []Signal {
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "inter_token_latency", Since: "0.4.3.post3", Num: whole("sglang:inter_token_latency_seconds", "")},
 				{Backend: engine.SGLang, Name: "time_per_output_token", Since: "0.3.5.post1", Num: whole("sglang:time_per_output_token_seconds", "")},
-				{Backend: engine.VLLM, Name: "inter_token_latency", Since: "0.11", Num: whole("vllm:inter_token_latency_seconds", "")},
+				{Backend: engine.VLLM, Name: "inter_token_latency", Since: "0.10.2", Num: whole("vllm:inter_token_latency_seconds", "")},
 				{Backend: engine.VLLM, Name: "time_per_output_token", Num: whole("vllm:time_per_output_token_seconds", "")},
 				{
 					Backend: engine.VLLM, Name: "request_time_per_output_token", Since: "0.11", Caveat: "the mean of each request: stalls are averaged away",
@@ -70,11 +70,11 @@ func goldenSignals() []Signal {
 				},
 				{Backend: engine.SGLang, Name: "cache_hit_rate gauge", Since: "0.3.5.post1", Caveat: caveatLastBatch, Num: leader("sglang:cache_hit_rate", "")},
 				{
-					Backend: engine.VLLM, Name: "prompt_tokens_cached", Since: "0.17",
+					Backend: engine.VLLM, Name: "prompt_tokens_cached", Since: "2026-02",
 					Num: whole("vllm:prompt_tokens_cached_total", ""), Den: whole("vllm:prompt_tokens_total", ""),
 				},
 				{
-					Backend: engine.VLLM, Name: "prefix_cache", Since: "0.9.0", Caveat: "a request that cannot be scheduled is looked up again at every step",
+					Backend: engine.VLLM, Name: "prefix_cache", Since: "0.9.2", Caveat: "a request that cannot be scheduled is looked up again at every step",
 					Num: whole("vllm:prefix_cache_hits_total", ""), Den: whole("vllm:prefix_cache_queries_total", ""),
 				},
 				{

@@ -84,7 +84,7 @@ func pdSignals() []Signal {
 		{
 			ID: "nixl_transfer_time", Title: "NIXL transfer time", Short: "NIXL", Group: group, Unit: "seconds", Kind: Quantile,
 			Meaning: "Duration of one KV transfer of vLLM's NIXL connector.",
-			Sources: []Source{{Backend: engine.VLLM, Name: "NIXL", Since: "0.12", Num: whole("vllm:nixl_xfer_time_seconds", "")}},
+			Sources: []Source{{Backend: engine.VLLM, Name: "NIXL", Num: whole("vllm:nixl_xfer_time_seconds", "")}},
 		},
 		{
 			ID: "bootstrap_failures", Title: "Bootstrap failures", Short: "Bootstrap fail", Group: group, Unit: "requests/s", Kind: Rate, Roles: split(),
@@ -104,7 +104,7 @@ func pdSignals() []Signal {
 					Backend: engine.SGLang, Name: "engine", Since: "0.4.6.post4",
 					Num: leader("sglang:num_transfer_failed_reqs_total", ""), ZeroIf: leader("sglang:num_decode_prealloc_queue_reqs", total),
 				},
-				{Backend: engine.VLLM, Name: "NIXL", Since: "0.12", Num: whole("vllm:nixl_num_failed_transfers_total", "")},
+				{Backend: engine.VLLM, Name: "NIXL", Num: whole("vllm:nixl_num_failed_transfers_total", "")},
 			},
 		},
 		{

@@ -62,7 +62,7 @@ func requestSignals() []Signal {
 			Meaning: "Prompt tokens computed per second, cached ones left out.",
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "realtime_tokens", Since: "0.5.7", Num: leader("sglang:realtime_tokens_total", `mode="prefill_compute"`)},
-				{Backend: engine.VLLM, Name: "prompt_tokens_by_source", Since: "0.17", Num: whole("vllm:prompt_tokens_by_source_total", `source="local_compute"`)},
+				{Backend: engine.VLLM, Name: "prompt_tokens_by_source", Since: "2026-02", Num: whole("vllm:prompt_tokens_by_source_total", `source="local_compute"`)},
 			},
 		},
 		{
@@ -127,7 +127,7 @@ func requestSignals() []Signal {
 			Trap:    "SGLang before August 2026 counts them nowhere, and a rejected stream is an HTTP 200: without data here rejections are unknown, not 0.",
 			Sources: []Source{
 				{Backend: engine.SGLang, Name: "waiting queue", Since: "2026-08", Num: leader("sglang:num_queue_rejected_requests_total", "", "reason")},
-				{Backend: engine.VLLM, Name: "admission", Since: "0.32", Num: whole("vllm:admission_rejections_total", "")},
+				{Backend: engine.VLLM, Name: "admission", Since: "2026-09", Num: whole("vllm:admission_rejections_total", "")},
 				{Backend: engine.DynamoFrontend, Name: "frontend", Fallback: true, Num: whole("dynamo_frontend_model_rejection_total", "")},
 			},
 		},

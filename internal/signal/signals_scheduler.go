@@ -24,7 +24,7 @@ func schedulerSignals() []Signal {
 					Num: Vec{{Metric: "sglang:spec_accept_rate", Ranks: RankLeader, OnlyIf: "sglang:spec_accept_length"}},
 				},
 				{
-					Backend: engine.VLLM, Name: "accepted over drafted", Since: "0.9",
+					Backend: engine.VLLM, Name: "accepted over drafted",
 					Num: whole("vllm:spec_decode_num_accepted_tokens_total", ""), Den: whole("vllm:spec_decode_num_draft_tokens_total", ""),
 				},
 			},
@@ -33,7 +33,7 @@ func schedulerSignals() []Signal {
 			ID: "spec_accepted_per_draft", Title: "Accepted tokens per draft", Short: "Per draft", Group: spec, Unit: "tokens", Kind: Share, Higher: true, Roles: generating(),
 			Meaning: "Accepted draft tokens per draft, the bonus token left out: add 1 for the accepted length.",
 			Sources: []Source{{
-				Backend: engine.VLLM, Name: "accepted over drafts", Since: "0.9",
+				Backend: engine.VLLM, Name: "accepted over drafts",
 				Num: whole("vllm:spec_decode_num_accepted_tokens_total", ""), Den: whole("vllm:spec_decode_num_drafts_total", ""),
 			}},
 		},
