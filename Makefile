@@ -1,6 +1,8 @@
 # Rollscope's tasks. A person needs two: `make demo` and `make test`.
 SHELL       := /bin/bash
 export CGO_ENABLED ?= 0
+# One set of flags for builds, tests and lint: each other set would compile all dependencies once more.
+export GOFLAGS     := -trimpath
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS     := -s -w -X main.version=$(VERSION)
@@ -27,11 +29,11 @@ ui: web/node_modules/.package-lock.json ## build the page into internal/web/dist
 	cd web && npm run --silent build
 
 build: ui ## build bin/rollscope, page included
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/rollscope ./cmd/rollscope
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/rollscope ./cmd/rollscope
 
 release: ui ## build both release files: the small one, and the one with Kubernetes and DNS discovery
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/rollscope ./cmd/rollscope
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -tags discovery_full -o bin/rollscope-full ./cmd/rollscope
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/rollscope ./cmd/rollscope
+	$(GO) build -ldflags '$(LDFLAGS)' -tags discovery_full -o bin/rollscope-full ./cmd/rollscope
 	@ls -l bin/
 
 demo: build ## a simulated fleet, recorded and shown on http://127.0.0.1:9090

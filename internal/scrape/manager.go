@@ -28,10 +28,12 @@ import (
 // Options are what a Manager is made of. Appendable is required.
 type Options struct {
 	Appendable storage.AppendableV2
-	Logger     *slog.Logger          // nil: nothing is logged
-	Registerer prometheus.Registerer // nil: metrics are kept and not exposed
-	Catalog    *signal.Catalog       // nil: signal.Default()
-	Now        func() time.Time      // nil: time.Now
+	// StoreCounts tells that Appendable counts by itself what it refuses, in the same metric.
+	StoreCounts bool
+	Logger      *slog.Logger          // nil: nothing is logged
+	Registerer  prometheus.Registerer // nil: metrics are kept and not exposed
+	Catalog     *signal.Catalog       // nil: signal.Default()
+	Now         func() time.Time      // nil: time.Now
 
 	// InfoInterval is how often rollscope_target_info is written; 0 is 30 s.
 	InfoInterval time.Duration

@@ -17,7 +17,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rollscope_dropped_total",
-			Help: "What was received and not kept, by where it came from and why.",
+			Help: "Things that were not kept, by where they came from and why.",
 		}, []string{"source", "reason"}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rollscope_scrape_probes_total",
@@ -53,8 +53,19 @@ func (m *Manager) drop(t *target, reason string, n int64) {
 	if n <= 0 {
 		return
 	}
-	m.metrics.dropped.WithLabelValues("scrape", reason).Add(float64(n))
+	if !m.countedByStore(reason) {
+		m.metrics.dropped.WithLabelValues("scrape", reason).Add(float64(n))
+	}
 	t.drops[reason] += n
+}
+
+// countedByStore tells of what the appendable refused that it has counted it already.
+func (m *Manager) countedByStore(reason string) bool {
+	switch reason {
+	case dropOutOfOrder, dropTooOld, dropTooNew, dropDuplicateTime:
+		return m.opts.StoreCounts
+	}
+	return false
 }
 
 // Drop counts what one target's scrapes did not keep.
@@ -64,11 +75,15 @@ type Drop struct {
 	Count         int64
 }
 
-// Drops lists what was not kept, by target and reason, of the targets that are scraped now.
+// Drops lists what was not kept, by target and reason, of the targets that are scraped now; without
+// what the appendable counts itself.
 func (m *Manager) Drops() []Drop {
 	var out []Drop
 	for _, t := range m.Targets() {
 		for _, r := range sortedCounts(t.Drops) {
+			if m.countedByStore(r) {
+				continue
+			}
 			out = append(out, Drop{Job: t.Job, Instance: t.Instance, Reason: r, Count: t.Drops[r]})
 		}
 	}

@@ -1,0 +1,12 @@
+// Command rollscope records what LLM serving engines and RL rollouts do, keeps it after the job ends,
+// and explains it. Each command stands in a file of its own; see run.go for how they are put together.
+package main
+
+import "os"
+
+// version is set by the linker (-X main.version).
+var version = "devel"
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/model"
+
+	"github.com/rollscope/rollscope/internal/app"
+)
+
+func addServe(a *kingpin.Application, e *env) {
+	o := &app.ServeOptions{}
+	cmd := a.Command("serve", "The recorder: scrape, store, evaluate rules, alert, and serve API and page.").HelpLong(`
+Takes Prometheus's flags and a plain prometheus.yml, or targets on the command line:
+  rollscope serve --scrape 10.0.0.11:30000 --scrape 10.0.0.12:30000
+  rollscope serve --scrape-from-log /runs/7/train.log --storage.tsdb.path /runs/7/tsdb
+  rollscope serve --config.file=prometheus.yml --storage.tsdb.path=data --storage.tsdb.retention.time=7d
+`)
+	cmd.Flag("config.file", "Configuration: a prometheus.yml, with an optional section rollscope.").StringVar(&o.ConfigFile)
+	cmd.Flag("scrape", "Scrape HOST:PORT[/path] (repeatable); /metrics unless a path is given.").PlaceHolder("HOST:PORT").StringsVar(&o.Scrape)
+	cmd.Flag("scrape-interval", "How often --scrape targets are read.").Default("5s").SetValue(duration(&o.ScrapeInterval))
+	cmd.Flag("scrape-from-log", "Follow FILE for the router address that slime prints, over restarts.").PlaceHolder("FILE").StringVar(&o.ScrapeFromLog)
+	cmd.Flag("sglang-router-ip", "Address of slime's router, as in slime's own flag.").StringVar(&o.RouterIP)
+	cmd.Flag("sglang-router-port", "Port of slime's router.").IntVar(&o.RouterPort)
+	storeFlags(cmd, &o.Store)
+	webFlags(cmd, &o.Web)
+	cmd.Flag("web.enable-remote-write-receiver", "Accept samples at /api/v1/write.").BoolVar(&o.RemoteWriteReceiver)
+	cmd.Flag("web.enable-lifecycle", "Accepted for Prometheus's sake; reload is open to the admin scope.").BoolVar(&o.Lifecycle)
+	cmd.Flag("web.enable-admin-api", "Allow deletion and snapshots under /api/v1/admin.").BoolVar(&o.AdminAPI)
+	cmd.Flag("rules.builtin", "Evaluate the built-in recording rules and alerts.").Default("true").BoolVar(&o.BuiltinRules)
+	cmd.Action(func(*kingpin.ParseContext) error {
+		o.Logger, o.Version, o.Out = e.logger(), e.version, e.out
+		return app.Serve(e.ctx, *o)
+	})
+}
+
+func storeFlags(cmd *kingpin.CmdClause, s *app.StoreOptions) {
+	cmd.Flag("storage.tsdb.path", "Data directory: a Prometheus data directory and our own below it.").Default("data/").StringVar(&s.Dir)
+	cmd.Flag("storage.tsdb.retention.time", "Keep samples this long.").Default("15d").SetValue(duration(&s.Retention))
+	cmd.Flag("storage.tsdb.retention.size", "Keep at most this many bytes of blocks, as 20GB; 0 is no limit.").Default("0").BytesVar(&s.RetentionBytes)
+	cmd.Flag("storage.tsdb.out-of-order-time-window", "Accept samples this much older than the newest.").Default("10m").SetValue(duration(&s.OutOfOrder))
+	cmd.Flag("storage.snapshot-to", "Copy closed blocks and the log to this directory every --storage.snapshot-every: for a data directory on local disk beside a shared file system.").PlaceHolder("DIR").StringVar(&s.SnapshotTo)
+	cmd.Flag("storage.snapshot-every", "How often.").Default("5m").SetValue(duration(&s.SnapshotEvery))
+	cmd.Flag("query.timeout", "A query may take this long.").Default("2m").SetValue(duration(&s.QueryTimeout))
+	cmd.Flag("query.max-concurrency", "So many queries at a time.").Default("20").IntVar(&s.QueryConcurrency)
+	cmd.Flag("query.max-samples", "A query may load this many samples.").Default("50000000").IntVar(&s.QuerySamples)
+	cmd.Flag("query.lookback-delta", "How long a sample is current.").Default("5m").SetValue(duration(&s.Lookback))
+}
+
+func webFlags(cmd *kingpin.CmdClause, w *app.WebOptions) {
+	cmd.Flag("web.listen-address", "Address of API and page (repeatable).").Default("127.0.0.1:9090").StringsVar(&w.Listen)
+	cmd.Flag("web.config.file", "TLS and users, in Prometheus's web configuration format.").StringVar(&w.ConfigFile)
+	cmd.Flag("web.external-url", "Address under which this server is reached from outside, for links and host checks.").StringVar(&w.ExternalURL)
+	cmd.Flag("web.allowed-hosts", "Further host names under which requests may arrive (repeatable).").StringsVar(&w.AllowedHosts)
+}
+
+// durationValue reads Prometheus's durations (15d, 1h30m) into a time.Duration.
+type durationValue struct{ d *time.Duration }
+
+func duration(d *time.Duration) kingpin.Value { return &durationValue{d} }
+
+func (v *durationValue) Set(s string) error {
+	d, err := model.ParseDuration(s)
+	*v.d = time.Duration(d)
+	return err
+}
+
+func (v *durationValue) String() string { return model.Duration(*v.d).String() }

@@ -1,0 +1,85 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/sim"
+)
+
+// DemoOptions configure [Demo].
+type DemoOptions struct {
+	Listen  string // of API and page; the next free port is taken when this one is busy
+	Dir     string // data directory; "" for a temporary one that is removed at the end
+	Seed    int64
+	Speed   float64
+	Faults  []string
+	Logger  *slog.Logger
+	Version string
+	Out     io.Writer
+
+	started func(url string)
+}
+
+// demoInterval is short, so that the first chart moves within seconds.
+const demoInterval = 2 * time.Second
+
+// Demo serves a simulated fleet and records it with a real recorder, until ctx ends.
+func Demo(ctx context.Context, o DemoOptions) error {
+	cfg, err := FleetConfig("demo", o.Seed, o.Faults)
+	if err != nil {
+		return err
+	}
+	dir := o.Dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "rollscope-demo-"); err != nil {
+			return fmt.Errorf("a directory for the recording: %w", err)
+		}
+		defer os.RemoveAll(dir)
+	}
+	// The fleet outlives the recorder: engines that vanish while it stops would look like an outage.
+	fleetCtx, stopFleet := context.WithCancel(context.WithoutCancel(ctx))
+	running, err := startFleet(fleetCtx, cfg, "127.0.0.1:0", o.Speed, o.Logger)
+	if err != nil {
+		stopFleet()
+		return err
+	}
+	defer func() {
+		stopFleet()
+		running.Wait()
+	}()
+	file := filepath.Join(dir, "rollscope-demo.yml")
+	text := append(sim.PrometheusConfig(running.Targets(), demoInterval), namesConfig(running.Targets())...)
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return fmt.Errorf("the demo's configuration: %w", err)
+	}
+	return Serve(ctx, ServeOptions{
+		ConfigFile: file,
+		Store:      StoreOptions{Dir: filepath.Join(dir, "data"), OutOfOrder: 10 * time.Minute},
+		Web:        WebOptions{Listen: []string{o.Listen}}, BuiltinRules: true,
+		Logger: o.Logger, Version: o.Version, Out: o.Out,
+		mode: api.ModeDemo, nextPort: true, started: o.started,
+	})
+}
+
+// namesConfig is the section of a configuration that gives members their names: the ports are whatever
+// was free.
+func namesConfig(targets []sim.Target) []byte {
+	var b bytes.Buffer
+	b.WriteString("rollscope:\n  engines:\n")
+	seen := map[string]bool{}
+	for _, t := range targets {
+		if !seen[t.Member] {
+			seen[t.Member] = true
+			fmt.Fprintf(&b, "    - {instance: %q, name: %q}\n", t.Addr, t.Member)
+		}
+	}
+	return b.Bytes()
+}

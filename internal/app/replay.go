@@ -1,0 +1,130 @@
+package app
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/metricstore"
+	"github.com/rollscope/rollscope/internal/signal"
+	"github.com/rollscope/rollscope/internal/web"
+)
+
+// ArchiveOptions configure [OpenArchive].
+type ArchiveOptions struct {
+	Dir     string
+	Logger  *slog.Logger
+	Version string
+
+	hosts  api.Hosts
+	access api.Access
+}
+
+// Archive is a finished run's directory behind the same API as a running recorder's.
+type Archive struct {
+	store *metricstore.Archive
+	api   *api.API
+}
+
+// OpenArchive opens a data directory to read; nothing in it changes.
+func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
+	ui, err := web.New()
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	store, err := metricstore.OpenArchive(ctx, metricstore.ArchiveOptions{
+		Dir: o.Dir, Logger: o.Logger, Registerer: registry, Catalog: signal.Default(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	faces := newFaces(store.Queryable(), store.Engine(), o.Logger)
+	faces.use(signal.Default(), nil, nil)
+	a, err := api.New(api.Options{
+		Mode: api.ModeArchive, Version: o.Version, Dir: store.Dir(), Logger: o.Logger,
+		Registerer: registry, Gatherer: registry, Hosts: o.hosts, Access: o.access,
+		Reader: faces, Catalog: signals{faces}, Boards: faces,
+		Prometheus: api.Prometheus{Engine: store.Engine(), Queryable: store.Queryable(), Started: time.Now()},
+		Notices:    func() []api.Warning { return noticesOf(store.Notices()) },
+		UI:         ui,
+	})
+	if err != nil {
+		_ = store.Close()
+		return nil, err
+	}
+	return &Archive{store: store, api: a}, nil
+}
+
+// Handler answers the API's paths.
+func (a *Archive) Handler() http.Handler { return a.api }
+
+// Close ends running queries' stores and removes the copy of the log.
+func (a *Archive) Close() error {
+	a.api.Close()
+	return a.store.Close()
+}
+
+// ReplayOptions configure [Replay].
+type ReplayOptions struct {
+	Dir     string
+	Web     WebOptions
+	Logger  *slog.Logger
+	Version string
+	Out     io.Writer
+
+	started func(url string)
+}
+
+// refreshEvery is how often a directory that another process still writes is looked at again.
+const refreshEvery = 15 * time.Second
+
+// Replay serves a data directory read-only until ctx ends.
+func Replay(ctx context.Context, o ReplayOptions) error {
+	sockets, err := listen(o.Web, true)
+	if err != nil {
+		return err
+	}
+	archive, err := OpenArchive(ctx, ArchiveOptions{
+		Dir: o.Dir, Logger: o.Logger, Version: o.Version, hosts: sockets.hosts(), access: sockets.access(),
+	})
+	if err != nil {
+		sockets.close()
+		return err
+	}
+	for _, n := range archive.store.Notices() {
+		o.Logger.Warn(n.Message, "where", n.Where, "do", n.Hint)
+	}
+	g := &group{logger: o.Logger, grace: time.Minute}
+	g.add(actor{name: "archive", stop: archive.Close, why: "last: the API reads from it"})
+	g.add(actor{name: "refresh", run: func(ctx context.Context) error {
+		t := time.NewTicker(refreshEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-t.C:
+				if err := archive.store.Refresh(ctx); err != nil {
+					o.Logger.Warn("the directory could not be read again; what was read stays shown", "err", err)
+				}
+				archive.api.Evaluated()
+			}
+		}
+	}, why: "before the archive it refreshes"})
+	g.add(actor{name: "api", run: func(ctx context.Context) error {
+		if o.Out != nil {
+			fmtAddress(o.Out, o.Version, sockets.url(), archive.store.Dir())
+		}
+		if o.started != nil {
+			go o.started(sockets.url())
+		}
+		return sockets.serve(ctx, archive.api)
+	}, why: "first: nobody asks a server that is going down"})
+	return g.run(ctx)
+}

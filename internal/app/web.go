@@ -1,0 +1,134 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+
+	"github.com/rollscope/rollscope/internal/api"
+)
+
+// WebOptions say where and for whom the HTTP API is served.
+type WebOptions struct {
+	Listen       []string // host:port; port 0 takes a free one
+	ConfigFile   string   // Prometheus's web configuration: TLS and users; "" for none
+	ExternalURL  string   // under which others reach us; "" for none
+	AllowedHosts []string // further names under which requests may arrive
+}
+
+// sockets are the open listeners of the HTTP face. They are opened first of all, so that a busy port is
+// known before the store is touched.
+type sockets struct {
+	opts      WebOptions
+	listeners []net.Listener
+	external  *url.URL
+	auth      *api.WebAuth
+}
+
+// listen opens the sockets. With next it takes the following port, up to 50 times, while one is busy.
+func listen(o WebOptions, next bool) (*sockets, error) {
+	s := &sockets{opts: o}
+	if o.ExternalURL != "" {
+		u, err := url.Parse(o.ExternalURL)
+		if err != nil || u.Host == "" {
+			return nil, fmt.Errorf("--web.external-url %q is not a URL: write https://HOST[:PORT]", o.ExternalURL)
+		}
+		s.external = u
+	}
+	if err := api.CheckWebConfig(o.ConfigFile); err != nil {
+		return nil, err
+	}
+	s.auth = api.NewWebAuth(o.ConfigFile)
+	for _, addr := range o.Listen {
+		l, err := net.Listen("tcp", addr)
+		for tries := 0; err != nil && next && tries < 50; tries++ {
+			following, splitErr := nextPort(addr)
+			if splitErr != nil {
+				break
+			}
+			addr = following
+			l, err = net.Listen("tcp", addr)
+		}
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("listen on %s: %w (another address: --web.listen-address)", addr, err)
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	return s, nil
+}
+
+func nextPort(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+1)), nil
+}
+
+func (s *sockets) addrs() []net.Addr {
+	var a []net.Addr
+	for _, l := range s.listeners {
+		a = append(a, l.Addr())
+	}
+	return a
+}
+
+// url is the address to print for a person.
+func (s *sockets) url() string {
+	if s.external != nil {
+		return s.external.String()
+	}
+	scheme := "http"
+	if s.opts.ConfigFile != "" {
+		scheme = "https"
+	}
+	addr := s.listeners[0].Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// linkURL is what links in notifications begin with.
+func (s *sockets) linkURL() *url.URL {
+	u, err := url.Parse(s.url())
+	if err != nil {
+		return nil // an address of our own making: it parses
+	}
+	return u
+}
+
+func (s *sockets) hosts() api.Hosts {
+	name, _ := os.Hostname() // without it only addresses and configured names are good
+	return api.Hosts{Listen: s.addrs(), External: s.external, Allowed: s.opts.AllowedHosts, Hostname: name}
+}
+
+func (s *sockets) access() api.Access {
+	a := api.Access{Loopback: api.LoopbackOnly(s.addrs())}
+	if s.auth.Configured() {
+		a.Authenticated = s.auth.Authenticated
+	}
+	return a
+}
+
+// strangers tells whether people who have not said who they are can reach us: they get reads only.
+func (s *sockets) strangers() bool { return !s.auth.Configured() && !api.LoopbackOnly(s.addrs()) }
+
+func (s *sockets) serve(ctx context.Context, a *api.API) error {
+	return a.Serve(ctx, s.listeners, s.opts.ConfigFile)
+}
+
+func (s *sockets) close() {
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
+}
