@@ -140,8 +140,8 @@ func newBuilder(s Signal, q Query) (*builder, error) {
 	if q.Quantile < 0 || q.Quantile > 1 {
 		return nil, fmt.Errorf("signal %q: quantile %g is outside 0..1", s.ID, q.Quantile)
 	}
-	if s.RawOnly {
-		q.Form = Raw
+	if s.RawOnly && q.Form == Recorded { // nobody has looked at the bounds, as the reader of raw series has
+		q.Form, q.CommonBounds = Raw, true
 	}
 	b := &builder{s: s, q: q}
 	if q.Window == 0 {
