@@ -108,6 +108,7 @@ func readEveryWay(t testing.TB, data []byte) bool {
 		want = append(want, append([]byte(nil), j...))
 	}
 	n := 0
+	var differ [2][]byte
 	sd, err := f.Scan(ScanOptions{Path: path, Fields: []string{"trace"}, Index: true}, func(e Element) error {
 		got, err := viewOf(t, e.Value)
 		if err != nil {
@@ -118,6 +119,10 @@ func readEveryWay(t testing.TB, data []byte) bool {
 		}
 		if n >= len(want) || !bytes.Equal(got, want[n]) {
 			// Python may change an element after it was complete; the scan must end in ErrOrder then.
+			differ = [2][]byte{append([]byte(nil), got...), nil}
+			if n < len(want) {
+				differ[1] = want[n]
+			}
 			return errDiffers
 		}
 		n++
@@ -126,7 +131,11 @@ func readEveryWay(t testing.TB, data []byte) bool {
 	switch {
 	case errors.Is(err, errDiffers):
 		if _, err := f.Scan(ScanOptions{Path: path, Fields: []string{"trace"}}, func(Element) error { return nil }); err == nil {
-			t.Fatalf("element %d of a scan reads differently", n)
+			i := 0
+			for i < len(differ[0]) && i < len(differ[1]) && differ[0][i] == differ[1][i] {
+				i++
+			}
+			t.Fatalf("element %d of a scan reads differently\n got ...%.300s\nwant ...%.300s", n, differ[0][max(0, i-100):], differ[1][max(0, i-100):])
 		}
 	case err != nil:
 		if !errors.Is(err, ErrOrder) && !errors.Is(err, ErrLimit) {

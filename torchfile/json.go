@@ -375,7 +375,7 @@ func appendJSONString(dst, s []byte) []byte {
 				dst = append(dst, '\\', 'b')
 			case c == '\f':
 				dst = append(dst, '\\', 'f')
-			case c < 0x20:
+			case c < 0x20 || c == 0x7f:
 				dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 			default:
 				dst = append(dst, c)

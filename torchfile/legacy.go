@@ -19,8 +19,14 @@ import (
 // legacyMagic is the magic number as LONG1 writes it.
 const legacyMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 
+// legacyMagicText is the magic number as protocols 0 and 1 write it.
+const legacyMagicText = "L119547037146038801333356L\n."
+
 // isLegacy looks at a file's first bytes.
 func isLegacy(h []byte) bool {
+	if len(h) >= len(legacyMagicText) && string(h[:len(legacyMagicText)]) == legacyMagicText {
+		return true
+	}
 	if len(h) < 2+len(legacyMagic) || h[0] != opProto {
 		return false
 	}

@@ -70,8 +70,8 @@ func (m *machine) rare(pos, end int) (int, error) {
 		if len(m.st) <= m.fence {
 			return pos, m.under(pos)
 		}
-		if d.lazy {
-			d.fixEnds(items, pos)
+		if err := d.fixEnds(items, pos); err != nil {
+			return pos, err
 		}
 		t := &m.st[len(m.st)-1]
 		switch {
@@ -88,6 +88,9 @@ func (m *machine) rare(pos, end int) (int, error) {
 		}
 		if !m.have(1) {
 			return pos, m.under(pos)
+		}
+		if err := d.fixEnds(m.st[len(m.st)-1:], pos); err != nil {
+			return pos, err
 		}
 		m.st = m.st[:len(m.st)-1]
 		return pos + 1, nil
@@ -153,6 +156,9 @@ func (m *machine) rare(pos, end int) (int, error) {
 			return pos, m.under(pos)
 		}
 		n := len(m.st)
+		if err := d.fixEnds(m.st[n-2:], pos); err != nil {
+			return pos, err
+		}
 		c, err := d.globalFrom(m.st[n-2].c, m.st[n-1].c, pos)
 		if err != nil {
 			return pos, err
@@ -234,8 +240,8 @@ func (m *machine) pushNode(n node, start int) error {
 
 // pushSeq pushes a container that is made of values popped from the stack.
 func (m *machine) pushSeq(k Kind, items []slot, start, pos int) error {
-	if m.d.lazy {
-		m.d.fixEnds(items, pos)
+	if err := m.d.fixEnds(items, pos); err != nil {
+		return err
 	}
 	c, err := m.d.newNode(node{id: uint64(pos), aux: uint64(start), kind: k, flags: flagAtStart})
 	if err != nil {

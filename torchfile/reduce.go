@@ -321,8 +321,8 @@ func (m *machine) object(k Kind, at, pos int, class cell, flags uint8, args ...c
 	d := m.d
 	start := m.st[at].start
 	items := m.st[at:]
-	if d.lazy {
-		d.fixEnds(items, pos)
+	if err := d.fixEnds(items, pos); err != nil {
+		return err
 	}
 	var a, kw cell
 	switch {
@@ -384,8 +384,8 @@ func (m *machine) reduce(pos int) error {
 	if err != nil {
 		return err
 	}
-	if d.lazy {
-		d.fixEnds(m.st[at:], pos)
+	if err := d.fixEnds(m.st[at:], pos); err != nil {
+		return err
 	}
 	args := m.st[at+1].c
 	kn := d.known(fn)
@@ -479,14 +479,8 @@ func (m *machine) reduce(pos int) error {
 	case knLoadBytes:
 		return m.object(KindStorage, at, pos, fn, flagReduce)
 	case knReconstructor:
-		// copyreg._reconstructor(cls, base, state): protocols 0 and 1.
-		base := d.forced(items, 1)
 		if len(items) == 3 && first.kind() == ckGlobal {
-			rest := cell{}
-			if base.kind() != ckGlobal || d.class(base).Name != "object" {
-				rest = args
-			}
-			return m.object(KindObject, at, pos, first, 0, rest)
+			return m.reconstruct(at, pos, first, d.forced(items, 1), d.forced(items, 2))
 		}
 	case knNewObj, knNewObjEx:
 		if len(items) > 0 && first.kind() == ckGlobal {
@@ -506,6 +500,46 @@ func (m *machine) reduce(pos int) error {
 		}
 	}
 	return m.object(KindObject, at, pos, fn, flagReduce)
+}
+
+// reconstruct makes the instance of copyreg._reconstructor(class, base, value), by which protocols 0
+// and 1 write objects: value is what the instance of a builtin type holds.
+func (m *machine) reconstruct(at, pos int, class, base, value cell) error {
+	d := m.d
+	if err := m.object(KindObject, at, pos, class, 0, cell{}); err != nil {
+		return err
+	}
+	if base.kind() == ckGlobal && d.class(base).Class == (Class{"builtins", "object"}) {
+		return nil
+	}
+	n := d.node(m.top())
+	e := &d.exts[n.ext]
+	if value.kind() == ckNode {
+		from := d.node(value)
+		switch from.kind {
+		case KindTuple:
+			e.args = value
+			return nil
+		case KindDict:
+			e.pairs = listRef{ref: from.ref, n: from.n} // shared: size 0 keeps it from growing there
+			return nil
+		case KindList:
+			if from.flags&flagRun != 0 {
+				if err := d.unrun(from); err != nil {
+					return err
+				}
+			}
+			n.ref, n.n, n.size = from.ref, from.n, 0
+			return nil
+		}
+	}
+	// A number, a string: as the only argument.
+	c, err := d.newNode(node{id: uint64(pos), aux: m.st[len(m.st)-1].start, kind: KindTuple, flags: flagAtStart})
+	if err != nil {
+		return err
+	}
+	e.args = c
+	return d.addCells(d.node(c), []slot{{c: value}})
 }
 
 func isLatin1(enc []byte) bool {
@@ -609,6 +643,9 @@ func (m *machine) newObject(pos int, withKw bool) error {
 	if err != nil {
 		return err
 	}
+	if err := m.d.fixEnds(m.st[at:], pos); err != nil {
+		return err
+	}
 	if m.d.known(class) == knDict && !withKw {
 		return m.dictObject(at, pos, class, nil)
 	}
@@ -619,8 +656,8 @@ func (m *machine) newObject(pos int, withKw bool) error {
 func (m *machine) build(pos int) error {
 	d := m.d
 	k := len(m.st)
-	if d.lazy {
-		d.fixEnds(m.st[k-1:], pos)
+	if err := d.fixEnds(m.st[k-1:], pos); err != nil {
+		return err
 	}
 	state := m.st[k-1].c
 	m.st = m.st[:k-1]

@@ -169,25 +169,23 @@ func (m *machine) boundary(pos int, op byte) error {
 		return nil
 	}
 	top := m.st[len(m.st)-1].c
-	if top.kind() == ckGlobal {
-		return nil // arguments may follow
-	}
-	if top.kind() != ckNode {
-		// What follows may be the value for this key, or an element of a list before it.
-		for _, s := range m.st[m.emitted:] {
-			if s.c.kind() == ckNode {
-				return nil
+	for _, s := range m.st[m.emitted:] {
+		switch s.c.kind() {
+		case ckGlobal:
+			return nil // a class whose arguments are being made
+		case ckNode:
+			if top.kind() != ckNode {
+				return nil // top may be a key, and what follows its value
 			}
 		}
+	}
+	if top.kind() != ckNode {
 		return m.emit.upTo(m, m.st[m.emitted:], pos)
 	}
 	n := m.d.node(top)
 	switch n.kind {
 	case KindDict, KindFrozenSet: // what follows is no key
 	case KindTuple:
-		if k := len(m.st) - 2; k >= m.fence && m.st[k].c.kind() == ckGlobal {
-			return nil // arguments, and keyword arguments may follow
-		}
 	case KindList, KindSet:
 		// A list may go on with one more element, but only after full batches of 1000.
 		if op != opEmptyList || n.n == 0 || n.n%1000 == 0 {
@@ -204,7 +202,9 @@ func (m *machine) boundary(pos int, op byte) error {
 // upTo visits elements and forgets what was decoded for them.
 func (e *emitter) upTo(m *machine, items []slot, pos int) error {
 	d := m.d
-	d.fixEnds(items, pos)
+	if err := d.fixEnds(items, pos); err != nil {
+		return err
+	}
 	for i := range items {
 		end := pos
 		if i+1 < len(items) {
@@ -497,10 +497,7 @@ func (m *machine) closeMark(pos int) {
 			if n.role == roleTarget && m.emit != nil {
 				return
 			}
-			if m.d.lazy {
-				m.d.fixEnds(items, pos)
-			}
-			if m.d.addCells(n, items) == nil {
+			if m.d.fixEnds(items, pos) == nil && m.d.addCells(n, items) == nil {
 				return
 			}
 		}
@@ -536,15 +533,11 @@ func (m *machine) closeTail(base, pos int) {
 		}
 		switch {
 		case x.kind() == ckNode && m.d.node(x).kind == KindList && m.d.node(x).role != roleTarget:
-			if m.d.lazy {
-				m.d.fixEnds(m.st[n-1:], pos)
-			}
+			_ = m.d.fixEnds(m.st[n-1:], pos)
 			_ = m.d.addCells(m.d.node(x), m.st[n-1:n])
 			m.st = m.st[:n-1]
 		case y != nil && y.kind == KindDict:
-			if m.d.lazy {
-				m.d.fixEnds(m.st[n-2:], pos)
-			}
+			_ = m.d.fixEnds(m.st[n-2:], pos)
 			_ = m.d.addCells(y, m.st[n-2:n])
 			m.st = m.st[:n-2]
 		default:
@@ -565,7 +558,9 @@ func (m *machine) salvage(pos int) error {
 			base := m.marks[len(m.marks)-1].base
 			m.closeTail(base, pos)
 			items := m.st[max(m.emitted, base):]
-			m.d.fixEnds(items, pos)
+			if err := m.d.fixEnds(items, pos); err != nil {
+				return err
+			}
 			for i := range items {
 				end := pos
 				if i+1 < len(items) {

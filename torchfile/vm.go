@@ -381,6 +381,11 @@ func (m *machine) follows(l *node, pos int) bool {
 // packOne keeps a single number that is appended to an empty or packed list packed.
 func (m *machine) packOne(l *node, s slot, pos int) bool {
 	p := int(s.start)
+	switch s.c.kind() {
+	case ckInt, ckFloat, ckNone, ckBool:
+	default:
+		return false
+	}
 	if l.n != 0 && (l.flags&flagRun == 0 || !m.follows(l, p)) {
 		return false
 	}
@@ -501,8 +506,8 @@ func (m *machine) setItems(t *slot, items []slot, pos int) error {
 	if len(items)%2 != 0 {
 		return m.d.fail(pos, ErrCorrupt, "a dict's keys and values are %d, an odd number", len(items))
 	}
-	if m.d.lazy {
-		m.d.fixEnds(items, pos)
+	if err := m.d.fixEnds(items, pos); err != nil {
+		return err
 	}
 	switch t.c.kind() {
 	case ckDeferred, ckMemoRef:
@@ -532,8 +537,8 @@ func (m *machine) setItems(t *slot, items []slot, pos int) error {
 
 // appends adds values to a list, a set or an object.
 func (m *machine) appends(t *slot, items []slot, pos int) error {
-	if m.d.lazy {
-		m.d.fixEnds(items, pos)
+	if err := m.d.fixEnds(items, pos); err != nil {
+		return err
 	}
 	switch t.c.kind() {
 	case ckDeferred, ckMemoRef:
@@ -565,11 +570,18 @@ func (m *machine) touched(t *slot, pos int) error {
 	return nil
 }
 
-// fixEnds sets where deferred values end: where the next one begins, or at pos.
-func (d *Doc) fixEnds(items []slot, pos int) {
+// fixEnds sets where deferred values end that become part of something: where the next one begins,
+// or at pos. Elements that were visited already must not become part of anything else.
+func (d *Doc) fixEnds(items []slot, pos int) error {
+	if !d.lazy {
+		return nil
+	}
 	for i := range items {
-		if items[i].c.kind() != ckDeferred || items[i].c.sub()&subEmitted != 0 {
+		if items[i].c.kind() != ckDeferred {
 			continue
+		}
+		if items[i].c.sub()&subEmitted != 0 {
+			return d.fail(pos, ErrOrder, "an element becomes part of something else after it was visited; read the file with Load")
 		}
 		end := uint64(pos)
 		if i+1 < len(items) {
@@ -577,4 +589,5 @@ func (d *Doc) fixEnds(items []slot, pos int) {
 		}
 		items[i].c = deferredCell(int(items[i].start), int(end), items[i].c.deferMemo())
 	}
+	return nil
 }
