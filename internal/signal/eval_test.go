@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/url"
 	"os"
@@ -143,7 +144,7 @@ func (s *store) loadRules() []*rules.Group {
 		s.t.Fatal(err)
 	}
 	groups := make([]*rules.Group, 0, len(byName))
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		for _, r := range byName[name].Rules() {
 			if a, ok := r.(*rules.AlertingRule); ok {
 				a.SetRestored(true)

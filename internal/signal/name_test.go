@@ -153,6 +153,8 @@ func TestResolve(t *testing.T) {
 		{"sglang:kv_transfer_speed_gb_s", "kv_transfer_speed", "", false, "gauge before 0.5.10"},
 		{"sglang:uncached_prompt_tokens_histogram", "sglang:uncached_prompt_tokens_histogram_bucket", "", false, "ask for _bucket"},
 		{"sglang:cache_hit_rate", "cache_hit_rate", "", false, ""},
+		{"sglang_disagg_prefill_prealloc_queue_reqs", "sglang_disagg_prefill_bootstrap_queue_reqs", "", true, "until 2026-05"},
+		{"engine:ttft:p99_rate5m", "", "", false, "record it from the signal ttft"},
 	} {
 		got := c.Resolve(want.name)
 		if got.Use != want.use || got.Same != want.same || !strings.Contains(got.Message, want.says) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/rollscope/rollscope/internal/engine"
 )
 
 // Resolution is what can be said about a name that the store does not hold.
@@ -35,6 +37,9 @@ func (c *Catalog) Resolve(name string) Resolution {
 			r.Message += "; did you mean " + strings.Join(r.DidYouMean, " or ") + "?"
 		}
 		return r
+	}
+	if m.Backend == engine.SGLangLoads { // kept as written
+		r.Name = m.Name
 	}
 	_, suffix := splitSuffix(r.Name)
 	if r.Name == m.Name || r.Name == m.Name+"_total" || r.Name+"_total" == m.Name {

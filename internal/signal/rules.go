@@ -178,13 +178,3 @@ func writeRules(comment string, groups []ruleGroup) []byte {
 	}
 	return buf.Bytes()
 }
-
-// sortedKeys are a map's keys in order.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
