@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"errors"
-	"strings"
-)
+import "strings"
 
 // gateway writes a router's own smg_* metrics.
 type gateway struct {
@@ -223,9 +220,9 @@ func (g *gateway) tick(f *front, now float64) {
 // ':' replaced, worker_addr added, families merged. Gateways before SMG fail as a whole when the
 // label names of a family differ between workers; SMG fills the missing ones with "", which is how
 // the text format writes a label that is absent, so they are left out here.
-func aggregate(body []byte, workers []*registry, fill bool) ([]byte, error) {
+func aggregate(body []byte, workers []*registry, fill bool) (out []byte, ok bool) {
 	if !fill && !agree(workers) {
-		return nil, errors.New("Failed to aggregate metrics: Label names should agree on metrics of one family")
+		return append(body, "Failed to aggregate metrics: Label names should agree on metrics of one family"...), false
 	}
 	for _, w := range workers {
 		for _, f := range w.families {
@@ -257,7 +254,7 @@ func aggregate(body []byte, workers []*registry, fill bool) ([]byte, error) {
 			}
 		}
 	}
-	return body, nil
+	return body, true
 }
 
 // agree tells whether the label names of every family are the same on all workers.

@@ -27,7 +27,7 @@ type kvPool struct {
 
 // kvMoves is what the pool did since the scheduler last looked.
 type kvMoves struct {
-	evicted, backedUp, dropped, loadedBack, stored int // tokens
+	evicted, backedUp, dropped, loadedBack int // tokens
 }
 
 // hostTier is the host memory behind the pool (HiCache): tokens by key, oldest out first.

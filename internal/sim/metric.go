@@ -113,17 +113,6 @@ func (m *metric) retire() {
 	}
 }
 
-// samples is the number of samples of the metric on the wire.
-func (m *metric) samples() int {
-	switch m.family.typ {
-	case signal.Histogram:
-		return len(m.buckets) + 2
-	case signal.Summary:
-		return 2
-	}
-	return 1
-}
-
 // family is one metric family of a registry.
 type family struct {
 	name    string // canonical spelling, counters with _total

@@ -248,11 +248,11 @@ func (t *target) aggregated() ([]byte, string, int) {
 	if len(up) == 0 {
 		return []byte("All backend requests failed"), routerText, 500
 	}
-	b, err := aggregate(t.body[:0], up, t.member.front.fills())
-	if err != nil {
-		return []byte(err.Error()), routerText, 500
-	}
+	b, ok := aggregate(t.body[:0], up, t.member.front.fills())
 	t.body = b
+	if !ok {
+		return b, routerText, 500
+	}
 	return b, routerText, 200
 }
 

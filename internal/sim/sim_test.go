@@ -70,7 +70,7 @@ func parse(t testing.TB, body []byte, contentType string) parsed {
 				t.Fatalf("series twice: %s", key)
 			}
 			out.values[key] = v
-			name := ls.Get(promlabels.MetricName)
+			name := ls.Get(model.MetricNameLabel)
 			out.series[name] = append(out.series[name], key)
 		}
 	}
