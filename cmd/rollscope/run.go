@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"text/template"
 
 	"github.com/alecthomas/kingpin/v2"
 )
@@ -80,7 +81,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	app.HelpFlag.Short('h')
 	app.Flag("log.level", "Least severe message that is printed.").Default("info").EnumVar(&e.level, "debug", "info", "warn", "error")
 	app.Flag("log.format", "Form of the messages.").Default("text").EnumVar(&e.logForm, "text", "json")
-	app.UsageTemplate(usageTemplate)
+	app.UsageTemplate(usageTemplate).UsageFuncs(template.FuncMap{"CommandsToTwoColumns": commandColumns})
 	for _, add := range commands {
 		add(app, e)
 	}
@@ -124,6 +125,16 @@ func firstWord(args []string) string {
 		}
 	}
 	return ""
+}
+
+// commandColumns lists commands with the first sentence of their help.
+func commandColumns(commands []*kingpin.CmdModel) (rows [][2]string) {
+	for _, c := range commands {
+		if !c.Hidden {
+			rows = append(rows, [2]string{c.Name, c.Help})
+		}
+	}
+	return rows
 }
 
 // usageTemplate prints a command's example first and its flags after: the order in which people read.
