@@ -160,7 +160,7 @@ function targets() {
 /** Any query gives a few series; a query that is not PromQL gives Prometheus's error. */
 function prom(path, q) {
   const expr = q.get("query") ?? "";
-  const bad = /foo\b|\)\s*\)\s*$|^\s*\+|sum\(\s*$/.exec(expr);
+  const bad = /foo\b|by by|^\s*\+|sum\(\s*$/.exec(expr);
   if (bad) return [400, { status: "error", errorType: "bad_data", error: `invalid parameter "query": 1:${bad.index + 1}: parse error: unexpected identifier "${bad[0].trim()}"` }];
   const warnings = /invented|e2e_first_token/.test(expr) ? [`metric "${expr}" does not exist; did you mean sglang:time_to_first_token_seconds?`] : [];
   const infos = /rate\(sglang:queue_depth/.test(expr) ? ["metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"sglang:queue_depth\" (1:6)"] : [];

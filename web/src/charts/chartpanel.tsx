@@ -43,7 +43,7 @@ export function ChartPanel(p: ChartPanelProps) {
   const failed = p.res.error && !p.res.value;
   const first = model.lines[0];
   return (
-    <section class="panel chart" aria-label={p.title} data-state={p.res.value ? model.state : "loading"}>
+    <section class="panel chart" aria-label={p.title} data-state={p.res.value ? model.state : p.res.error ? "error" : "loading"}>
       <header class="panel-h" title={p.meaning}>
         <h2>{p.title}</h2>
         <span class="u">{p.unitPrefix}{model.scale.unit}</span>

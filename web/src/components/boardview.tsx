@@ -135,7 +135,7 @@ function NumberPanel({ panel, model, query, warnings }: FaceProps) {
   const m = model.value;
   const line = m?.lines[0];
   return (
-    <section class="panel chart stat" aria-label={panel.title} data-state={m?.state ?? "loading"}>
+    <section class="panel chart stat" aria-label={panel.title} data-state={m?.state ?? (model.error ? "error" : "loading")}>
       <header class="panel-h" title={panel.meaning}>
         <h2>{panel.title}</h2>
         <span class="u">{m?.scale.unit}</span>
@@ -189,7 +189,7 @@ function judged(v: number | null, list: api.Threshold[] | undefined): "ok" | "wa
 function TablePanel({ panel, model, query, warnings }: FaceProps) {
   const m = model.value;
   return (
-    <section class="panel chart" aria-label={panel.title} data-state={m?.state ?? "loading"}>
+    <section class="panel chart" aria-label={panel.title} data-state={m?.state ?? (model.error ? "error" : "loading")}>
       <header class="panel-h" title={panel.meaning}>
         <h2>{panel.title}</h2>
         <span class="u">{m?.scale.unit}</span>

@@ -1,6 +1,6 @@
 // What a name in a query means: found in the catalog under any spelling, with its trap and its successor.
 import type * as api from "../api/types";
-import { family, lex, metricNames, tokenAt } from "./lex";
+import { enclosing, family, lex, metricNames, tokenAt } from "./lex";
 import { word, type Word } from "./functions";
 
 export type Explanation =
@@ -28,11 +28,12 @@ export function lookUp(name: string, metrics: readonly api.MetricInfo[], signals
   return { kind: "unknown", name };
 }
 
-/** What to explain: the word under the caret, else every metric that the query reads. */
+/** What to explain: the word under the caret or the function it is in, and every metric that the query reads. */
 export function explain(expr: string, caret: number, metrics: readonly api.MetricInfo[], signals: readonly api.SignalInfo[]): Explanation[] {
-  const t = tokenAt(lex(expr), caret);
+  const tokens = lex(expr);
+  const t = tokenAt(tokens, caret);
   if (t?.kind === "metric") return [lookUp(t.text, metrics, signals)];
-  const w = t && ["function", "aggregation", "keyword"].includes(t.kind) ? word(t.text.toLowerCase()) : undefined;
+  const w = word((t && ["function", "aggregation", "keyword"].includes(t.kind) ? t.text : enclosing(tokens, caret)).toLowerCase());
   const names = metricNames(expr).map((n) => lookUp(n, metrics, signals));
   return w ? [{ kind: "word", name: w.name, word: w }, ...names] : names;
 }

@@ -110,6 +110,29 @@ export function tokenAt(tokens: Token[], caret: number): Token | undefined {
   return tokens.find((t) => caret > t.from && caret <= t.to && t.kind !== "space") ?? tokens.find((t) => caret >= t.from && caret < t.to && t.kind !== "space");
 }
 
+/** The function or aggregation whose arguments the caret is in; "" in none. */
+export function enclosing(tokens: Token[], caret: number): string {
+  /** of each open parenthesis the word before it */
+  const open: { word: string; list: boolean }[] = [];
+  let word = "";
+  let list = false;
+  for (const t of tokens) {
+    if (t.to > caret) break;
+    if (t.kind === "function" || t.kind === "aggregation") word = t.text;
+    else if (t.kind === "keyword") list = LISTS.includes(t.text.toLowerCase());
+    else if (t.kind === "bracket" && t.text === "(") {
+      open.push({ word, list });
+      if (!list) word = "";
+      list = false;
+    } else if (t.kind === "bracket" && t.text === ")") {
+      const closed = open.pop();
+      // sum by (le) (…): the list does not end the word before it
+      word = closed?.list ? closed.word : "";
+    }
+  }
+  return open.findLast((o) => o.word !== "" && !o.list)?.word ?? "";
+}
+
 /** Quotes a label's value. */
 export function quote(value: string): string {
   return JSON.stringify(value);

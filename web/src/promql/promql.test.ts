@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type * as api from "../api/types";
 import { complete, placeAt, take, type Known } from "./complete";
-import { errorPlace, leftSide, lex, metricNames, narrowed, tokenAt, unbalanced } from "./lex";
+import { enclosing, errorPlace, leftSide, lex, metricNames, narrowed, tokenAt, unbalanced } from "./lex";
 
 const Q = 'histogram_quantile(0.99, sum by (le, instance) (rate(sglang:time_to_first_token_seconds_bucket{instance=~"a.*"}[5m]))) > 0.5 # slow';
 
@@ -29,6 +29,13 @@ describe("lex", () => {
     expect(tokenAt(t, 7)?.text).toBe("up");
     expect(tokenAt(t, 5)?.text).toBe("(");
   });
+});
+
+test.each([
+  ["histogram_quantile(|)", "histogram_quantile"], ["sum by (le) (|x)", "sum"], ["sum(rate(x[5m])|)", "sum"], ["sum(rate(x[5|m]))", "rate"],
+  ["sum by (l|e) (x)", ""], ["(|)", ""], ["a + |", ""], ["rate(x)|", ""], ["sum((|", "sum"],
+])("the function around the caret in %s", (text, want) => {
+  expect(enclosing(lex(text.replace("|", "")), text.indexOf("|"))).toBe(want);
 });
 
 describe("narrowed", () => {
