@@ -24,12 +24,17 @@ type seriesIter[S storage.Labels] interface {
 	Warnings() annotations.Annotations
 }
 
-// gather reads sets to their end, relabels their series and sorts them. Renaming may change the order and
-// make two series one, so there is no way to do it series by series.
-func gather[S storage.Labels](sets []seriesIter[S], p plan) ([]relabelled[S], annotations.Annotations, error) {
+// gather selects the parts of a plan, relabels their series and sorts them. Renaming may change the order
+// and make two series one, so there is no way to do it series by series.
+func gather[S storage.Labels, T seriesIter[S]](p plan, sel func([]*labels.Matcher) T) ([]relabelled[S], annotations.Annotations, error) {
 	var out []relabelled[S]
 	var warn annotations.Annotations
 	b := labels.NewBuilder(labels.EmptyLabels())
+	// All selects before any is read: a remote one works meanwhile.
+	sets := make([]T, len(p.parts))
+	for i, pt := range p.parts {
+		sets[i] = sel(pt.matchers)
+	}
 	for i, set := range sets {
 		for set.Next() {
 			s := set.At()
@@ -39,6 +44,9 @@ func gather[S storage.Labels](sets []seriesIter[S], p plan) ([]relabelled[S], an
 		if err := set.Err(); err != nil {
 			return nil, warn, err
 		}
+	}
+	if len(out) == 0 && p.otherwise != nil {
+		return gather[S](*p.otherwise, sel)
 	}
 	slices.SortStableFunc(out, func(a, b relabelled[S]) int { return labels.Compare(a.ls, b.ls) })
 	if p.note != nil {
@@ -61,8 +69,8 @@ func next[S storage.Labels](all []relabelled[S]) (ls labels.Labels, same []S, re
 
 // mergedSeries is a [storage.SeriesSet] over a plan.
 type mergedSeries struct {
-	sets []storage.SeriesSet
 	plan plan
+	sel  func([]*labels.Matcher) storage.SeriesSet
 
 	read bool
 	rest []relabelled[storage.Series]
@@ -74,11 +82,7 @@ type mergedSeries struct {
 func (m *mergedSeries) Next() bool {
 	if !m.read {
 		m.read = true
-		its := make([]seriesIter[storage.Series], len(m.sets))
-		for i, s := range m.sets {
-			its[i] = s
-		}
-		m.rest, m.warn, m.err = gather(its, m.plan)
+		m.rest, m.warn, m.err = gather[storage.Series](m.plan, m.sel)
 	}
 	if m.err != nil || len(m.rest) == 0 {
 		return false
@@ -119,8 +123,8 @@ type chunkSeriesAs struct {
 
 // mergedChunks is a [storage.ChunkSeriesSet] over a plan.
 type mergedChunks struct {
-	sets []storage.ChunkSeriesSet
 	plan plan
+	sel  func([]*labels.Matcher) storage.ChunkSeriesSet
 
 	read bool
 	rest []relabelled[storage.ChunkSeries]
@@ -132,11 +136,7 @@ type mergedChunks struct {
 func (m *mergedChunks) Next() bool {
 	if !m.read {
 		m.read = true
-		its := make([]seriesIter[storage.ChunkSeries], len(m.sets))
-		for i, s := range m.sets {
-			its[i] = s
-		}
-		m.rest, m.warn, m.err = gather(its, m.plan)
+		m.rest, m.warn, m.err = gather[storage.ChunkSeries](m.plan, m.sel)
 	}
 	if m.err != nil || len(m.rest) == 0 {
 		return false

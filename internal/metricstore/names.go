@@ -14,16 +14,15 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
-// nameSet is the set of metric names of a block or head. It only grows: a name whose series are gone
-// costs a select that finds nothing, no more.
+// nameSet is the set of metric names of a block or head, with the number of their series in a head.
 type nameSet struct {
 	mu    sync.RWMutex
-	names map[string]struct{}
+	names map[string]int
 	// odd tells that some le or quantile is not spelled as Prometheus 3 spells it.
 	odd atomic.Bool
 }
 
-func newNameSet() *nameSet { return &nameSet{names: map[string]struct{}{}} }
+func newNameSet() *nameSet { return &nameSet{names: map[string]int{}} }
 
 func (n *nameSet) has(name string) bool {
 	n.mu.RLock()
@@ -32,14 +31,14 @@ func (n *nameSet) has(name string) bool {
 	return ok
 }
 
-// add takes a name that may live in a mapped file; it is copied.
+// add counts a series of a name.
 func (n *nameSet) add(name string) {
-	if n.has(name) {
-		return
-	}
 	n.mu.Lock()
-	n.names[strings.Clone(name)] = struct{}{}
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	if _, ok := n.names[name]; !ok {
+		name = strings.Clone(name) // not to keep the rest of the labels alive
+	}
+	n.names[name]++
 }
 
 func (n *nameSet) each(f func(string)) {
@@ -62,8 +61,17 @@ func (n *nameSet) PostCreation(ls labels.Labels) {
 	}
 }
 
-// PostDeletion keeps the name: others may have it.
-func (n *nameSet) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
+// PostDeletion forgets a name with its last series.
+func (n *nameSet) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ls := range gone {
+		name := ls.Get(labels.MetricName)
+		if n.names[name]--; n.names[name] <= 0 {
+			delete(n.names, name)
+		}
+	}
+}
 
 // normalBound spells a bucket bound or quantile as Prometheus 3 does ("1" becomes "1.0"); what is not a
 // number stays.
@@ -152,7 +160,7 @@ func (b *blockNames) of(block *tsdb.Block) *nameSet {
 			s = strings.Clone(name)
 			b.intern[s] = s
 		}
-		n.names[s] = struct{}{}
+		n.names[s] = 1
 	}
 	b.mu.Unlock()
 	for _, l := range []string{"le", "quantile"} {

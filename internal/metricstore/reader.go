@@ -37,6 +37,10 @@ type Reader struct {
 
 	mu    sync.Mutex
 	cache map[[2]int64]fleetEntry // engines by range, both ends to ten seconds
+	cover struct {
+		Recording
+		read time.Time
+	}
 }
 
 // NewReader makes a reader over a queryable that answers under any spelling.
@@ -138,8 +142,24 @@ func (e *NotFoundError) Error() string {
 // MaxSteps bounds the steps of one request, as Prometheus does.
 const MaxSteps = 11_000
 
-// Coverage tells when something was recorded.
-func (r *Reader) Coverage(ctx context.Context) (Recording, error) { return Coverage(ctx, r.q) }
+// Coverage tells when something was recorded, as of some seconds ago at most.
+func (r *Reader) Coverage(ctx context.Context) (Recording, error) {
+	now := r.opts.Now()
+	r.mu.Lock()
+	known := r.cover
+	r.mu.Unlock()
+	if age := now.Sub(known.read); age >= 0 && age < cacheFor {
+		return known.Recording, nil
+	}
+	rec, err := Coverage(ctx, r.q)
+	if err != nil {
+		return Recording{}, err
+	}
+	r.mu.Lock()
+	r.cover.Recording, r.cover.read = rec, now
+	r.mu.Unlock()
+	return rec, nil
+}
 
 // Names lists the metric names held in a range, sorted, as they are spelled in the store.
 func (r *Reader) Names(ctx context.Context, from, to time.Time) ([]string, error) {

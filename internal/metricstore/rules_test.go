@@ -35,7 +35,7 @@ func loadConfig(t testing.TB, text string) *promconfig.Config {
 
 func newRules(t testing.TB, s *Store, o RulesOptions) *Rules {
 	t.Helper()
-	o.Appendable, o.Queryable, o.Engine, o.Drops = s.Appendable(), s.Queryable(), s.Engine(), s.CountDrop
+	o.Appendable, o.Queryable, o.Engine, o.Drops = s.Appendable(), s.Queryable(), s.Engine(), s.Dropped
 	if o.Now == nil {
 		o.Now = s.opts.Now
 	}

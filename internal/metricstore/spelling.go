@@ -126,9 +126,25 @@ type plan struct {
 	parts  []part
 	normal bool // some bounds must be normalised
 	note   *NameNote
+	// otherwise is read when the parts give no series: the name is stored, but another version's program
+	// emits it under a new name by now.
+	otherwise *plan
 }
 
-func (p plan) plain() bool { return len(p.parts) == 1 && p.parts[0].rename == "" && !p.normal }
+func (p plan) plain() bool {
+	return len(p.parts) == 1 && p.parts[0].rename == "" && !p.normal && p.note == nil && p.otherwise == nil
+}
+
+// hush takes the note off where nobody wants it.
+func (p *plan) hush(ctx context.Context) {
+	if ctx.Value(quietKey{}) == nil {
+		return
+	}
+	p.note = nil
+	if p.otherwise != nil {
+		p.otherwise.note = nil
+	}
+}
 
 // plan resolves the name of a select in a range of time.
 func (a *anySpelling) plan(mint, maxt int64, hints *storage.SelectHints, ms []*labels.Matcher) plan {
@@ -163,6 +179,20 @@ func (a *anySpelling) planName(p *plan, h holding, ms []*labels.Matcher, i int, 
 			p.parts = append(p.parts, part{matchers: ms}) // finds nothing here, perhaps something elsewhere
 		}
 	}
+	a.read(p, ms, i, asked, stored)
+	if p.note != nil || len(stored) == 0 || ours(asked) {
+		return
+	}
+	if r := a.resolve(asked); r.Same || len(r.Also) > 0 {
+		if use, note := a.successor(h, asked); len(use) > 0 {
+			p.otherwise = &plan{normal: p.normal, note: note}
+			a.read(p.otherwise, ms, i, asked, use)
+		}
+	}
+}
+
+// read adds a select for each stored name, under the name that was asked.
+func (a *anySpelling) read(p *plan, ms []*labels.Matcher, i int, asked string, stored []string) {
 	for _, s := range stored {
 		if s == asked {
 			p.parts = append(p.parts, part{matchers: ms})
@@ -400,17 +430,13 @@ type anyQuerier struct {
 
 func (q *anyQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	p := q.a.plan(q.mint, q.maxt, hints, ms)
-	if p.note != nil && ctx.Value(quietKey{}) != nil {
-		p.note = nil
-	}
-	if p.plain() && p.note == nil {
+	p.hush(ctx)
+	if p.plain() {
 		return q.Querier.Select(ctx, sorted, hints, p.parts[0].matchers...)
 	}
-	sets := make([]storage.SeriesSet, len(p.parts))
-	for i, pt := range p.parts {
-		sets[i] = q.Querier.Select(ctx, true, hints, pt.matchers...)
-	}
-	return &mergedSeries{sets: sets, plan: p}
+	return &mergedSeries{plan: p, sel: func(ms []*labels.Matcher) storage.SeriesSet {
+		return q.Querier.Select(ctx, true, hints, ms...)
+	}}
 }
 
 func (q *anyQuerier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, ms ...*labels.Matcher) ([]string, annotations.Annotations, error) {
@@ -441,17 +467,13 @@ type anyChunkQuerier struct {
 
 func (q *anyChunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.ChunkSeriesSet {
 	p := q.a.plan(q.mint, q.maxt, hints, ms)
-	if p.note != nil && ctx.Value(quietKey{}) != nil {
-		p.note = nil
-	}
-	if p.plain() && p.note == nil {
+	p.hush(ctx)
+	if p.plain() {
 		return q.ChunkQuerier.Select(ctx, sorted, hints, p.parts[0].matchers...)
 	}
-	sets := make([]storage.ChunkSeriesSet, len(p.parts))
-	for i, pt := range p.parts {
-		sets[i] = q.ChunkQuerier.Select(ctx, true, hints, pt.matchers...)
-	}
-	return &mergedChunks{sets: sets, plan: p}
+	return &mergedChunks{plan: p, sel: func(ms []*labels.Matcher) storage.ChunkSeriesSet {
+		return q.ChunkQuerier.Select(ctx, true, hints, ms...)
+	}}
 }
 
 func (q *anyChunkQuerier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, ms ...*labels.Matcher) ([]string, annotations.Annotations, error) {

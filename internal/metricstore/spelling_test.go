@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
 // plainStore writes points as another program would: straight into a database, with its spellings.
@@ -279,5 +280,47 @@ func TestArchiveErrorsNameTheDirectory(t *testing.T) {
 		if _, err := OpenArchive(context.Background(), ArchiveOptions{Dir: dir, Registerer: prometheus.NewRegistry()}); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+}
+
+func TestSuccessorInARange(t *testing.T) { // case M11
+	start := time.Unix(1780000000, 0)
+	s := openStore(t, testOptions(t, start.Add(3*time.Hour)))
+	write := func(name string, from, to int) {
+		for i := from; i < to; i++ {
+			appendPoints(t, s.Appendable(), point{name + `{instance="v:8000"}`, start.Add(time.Duration(i) * time.Minute).UnixMilli(), float64(i)})
+		}
+	}
+	write("vllm:gpu_cache_usage_perc", 0, 30) // an upgrade renames it while we record
+	write("vllm:kv_cache_usage_perc", 30, 60)
+	for _, c := range []struct {
+		name  string
+		at    int
+		notes int
+	}{{"vllm:gpu_cache_usage_perc", 29, 0}, {"vllm:gpu_cache_usage_perc", 59, 1}, {"vllm:kv_cache_usage_perc", 59, 0}, {"vllm:kv_cache_usage_perc", 20, 1}} {
+		got, notes := evalNotes(t, s.Engine(), s.Queryable(), c.name, start.Add(time.Duration(c.at)*time.Minute))
+		if len(got) != 1 || len(notes) != c.notes {
+			t.Errorf("%s at minute %d: %v, notes %q", c.name, c.at, got, notes)
+		}
+		for k, v := range got {
+			if v != float64(c.at) || !strings.Contains(k, c.name) {
+				t.Errorf("%s at minute %d: %s = %v", c.name, c.at, k, v)
+			}
+		}
+	}
+}
+
+func TestHeadForgetsNames(t *testing.T) {
+	n := newNameSet()
+	a, b := labels.FromStrings("__name__", "x", "i", "1"), labels.FromStrings("__name__", "x", "i", "2")
+	n.PostCreation(a)
+	n.PostCreation(b)
+	n.PostDeletion(map[chunks.HeadSeriesRef]labels.Labels{1: a})
+	if !n.has("x") {
+		t.Error("a name went with the first of its series")
+	}
+	n.PostDeletion(map[chunks.HeadSeriesRef]labels.Labels{2: b})
+	if n.has("x") {
+		t.Error("a name stays after its last series")
 	}
 }

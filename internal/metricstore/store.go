@@ -301,9 +301,6 @@ func (s *Store) Drops() []Drop { return s.drops.list() }
 // Dropped counts what a part beside the store did not keep, so that it stands in the same list and metric.
 func (s *Store) Dropped(source, reason string, n int) { s.drops.add(source, reason, n) }
 
-// CountDrop counts what another part of the program did not keep, in the list and in the metric.
-func (s *Store) CountDrop(source, reason string, n int) { s.drops.add(source, reason, n) }
-
 // Close stops the loops, writes what waits in memory if the disk allows, closes the database and gives
 // the lock back. Queries that still run are waited for, some seconds long.
 func (s *Store) Close() error {
