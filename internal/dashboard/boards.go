@@ -283,12 +283,9 @@ func lazy(t Target) Target {
 	return t
 }
 
-func of(id string, q float64) Target { return Target{Signal: id, Quantile: q} }
-
 func titled(title string) func(*Panel) { return func(p *Panel) { p.Title = title } }
 func means(text string) func(*Panel)   { return func(p *Panel) { p.Meaning = text } }
 func shown(v View) func(*Panel)        { return func(p *Panel) { p.View = v } }
-func named(id string) func(*Panel)     { return func(p *Panel) { p.ID = id } }
 func stacked(p *Panel)                 { p.Stacked = true }
 
 // unbounded lets the axis of a ratio go above 1: seconds a second over several engines.
@@ -314,6 +311,3 @@ func below(l Level, v float64) func(*Panel) {
 func row(title string, panels ...Panel) Section { return Section{Title: title, Panels: panels} }
 
 func targets(t ...Target) []Target { return t }
-
-// percentiles are the three percentiles of a signal that people compare.
-func percentiles(id string) []Target { return targets(of(id, 0.5), of(id, 0.9), of(id, 0.99)) }

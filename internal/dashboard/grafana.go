@@ -39,6 +39,7 @@ func UID(b Board) string { return "rollscope-" + b.ID }
 func Grafana(cat *signal.Catalog, b Board, o GrafanaOptions) ([]byte, error) {
 	q := newQueries(cat, o)
 	uid := UID(b)
+	//lint:ignore SA1019 the newer schema is read by Grafana 12 and later only; what people run reads this one
 	d := grafana.NewDashboardBuilder(b.Title).
 		Uid(uid).
 		Description(b.Meaning).

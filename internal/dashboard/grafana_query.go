@@ -10,6 +10,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog/variants"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	grafana "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -193,7 +194,7 @@ func renamedTo(s *parser.VectorSelector, name string) *parser.VectorSelector {
 	c.Name = name
 	c.LabelMatchers = nil
 	for _, m := range s.LabelMatchers {
-		if m.Name != labels.MetricName {
+		if m.Name != model.MetricNameLabel {
 			c.LabelMatchers = append(c.LabelMatchers, m)
 		}
 	}
@@ -210,7 +211,7 @@ var families = []struct{ prefix, pattern string }{
 func (q queries) variables(names []string) ([]cog.Builder[grafana.VariableModel], error) {
 	var patterns []string
 	var engines, models bool
-	model := "model_name"
+	modelLabel := "model_name"
 	for _, name := range names {
 		pattern := regexp.QuoteMeta(name)
 		for _, f := range families {
@@ -228,7 +229,7 @@ func (q queries) variables(names []string) ([]cog.Builder[grafana.VariableModel]
 		models = models || recorded || slices.Contains(m.Labels, "model_name") || slices.Contains(m.Labels, "model")
 	}
 	if !engines {
-		model = "model"
+		modelLabel = "model"
 	}
 	slices.Sort(patterns)
 	series := fmt.Sprintf("{__name__=~%q", strings.Join(patterns, "|"))
@@ -258,9 +259,9 @@ func (q queries) variables(names []string) ([]cog.Builder[grafana.VariableModel]
 		choice("instance", "Engine", instance, regex),
 	}
 	if models {
-		vars = append(vars, choice("model", "Model", fmt.Sprintf("label_values(%s,job=~\"$job\"}, %s)", series, model), ""))
+		vars = append(vars, choice("model", "Model", fmt.Sprintf("label_values(%s,job=~\"$job\"}, %s)", series, modelLabel), ""))
 	} else {
-		vars = append(vars, choice("model", "Model", fmt.Sprintf("label_values(%s}, %s)", series, model), "").Hide(grafana.VariableHideHideVariable))
+		vars = append(vars, choice("model", "Model", fmt.Sprintf("label_values(%s}, %s)", series, modelLabel), "").Hide(grafana.VariableHideHideVariable))
 	}
 	five := grafana.VariableOption{
 		Text: grafana.StringOrArrayOfString{String: cog.ToPtr("5m")}, Value: grafana.StringOrArrayOfString{String: cog.ToPtr("5m")},

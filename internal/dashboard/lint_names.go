@@ -3,11 +3,11 @@ package dashboard
 import (
 	"fmt"
 	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -130,7 +130,7 @@ var targetLabels = []string{"job", "instance", "cluster", "environment", "env", 
 func (w walk) matchers(s *parser.VectorSelector, name string, above []parser.Node) {
 	for _, m := range s.LabelMatchers {
 		switch {
-		case m.Name == labels.MetricName:
+		case m.Name == model.MetricNameLabel:
 		case m.Name == labels.BucketLabel && strings.HasSuffix(name, "_bucket"), m.Name == "quantile":
 			w.number(s, name, m)
 		case m.Name == "dynamo_component" && (m.Value == "prefill" || m.Value == "backend" || m.Value == "decode"):
@@ -217,19 +217,11 @@ func (w walk) spelling(s *parser.VectorSelector, written, v, canonical, is strin
 
 // literals lists what a regular expression that is only an alternation of fixed texts can match.
 func literals(pattern string) []string {
-	re, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return nil
-	}
-	re = re.Simplify()
-	if re.Op == syntax.OpCapture {
-		re = re.Sub[0]
-	}
 	if strings.ContainsAny(pattern, `*+?[{^$`) {
 		return nil
 	}
 	var out []string
-	for _, part := range strings.Split(strings.Trim(pattern, "()"), "|") {
+	for part := range strings.SplitSeq(strings.Trim(pattern, "()"), "|") {
 		// A dot means any character, but who writes 0.5 means the number.
 		out = append(out, strings.ReplaceAll(part, `\`, ""))
 	}

@@ -51,7 +51,9 @@ func (l *Linter) Rules(file string, data []byte) Report {
 	r := l.report()
 	var f ruleFile
 	if err := yaml.Unmarshal(data, &f); err != nil {
-		r.add(unreadable(file, yamlLine(err), 1, "this is no YAML: "+strings.TrimPrefix(err.Error(), "yaml: ")))
+		// YAML knows more kinds of line ends than editors do.
+		line := min(yamlLine(err), 1+bytes.Count(data, []byte("\n")))
+		r.add(unreadable(file, line, 1, "this is no YAML: "+strings.TrimPrefix(err.Error(), "yaml: ")))
 		return r.done()
 	}
 	if f.Groups == nil {
@@ -239,7 +241,7 @@ func yamlPos(data []byte, n *yaml.Node) func(int) (int, int) {
 			return 0, 0
 		}
 		if len(places) == 0 {
-			return line, col
+			return lineCol(data, start)
 		}
 		return lineCol(data, places[min(max(offset, 0), len(places)-1)])
 	}

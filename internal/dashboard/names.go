@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/rollscope/rollscope/internal/scrape"
@@ -63,7 +64,7 @@ func (s *NameSet) AddSeries(name string, ls labels.Labels) {
 	name = signal.Canonical(name)
 	s.series[name]++
 	ls.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName {
+		if l.Name == model.MetricNameLabel {
 			return
 		}
 		v := l.Value

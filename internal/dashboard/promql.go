@@ -74,11 +74,6 @@ func parts(metric string, by ...string) string {
 	}, by...) + ")"
 }
 
-// levels is a scheduler's gauge by labels of its own, each engine counted once.
-func levels(metric string, by ...string) string {
-	return sum(by) + "(" + once(func(match string) string { return matched(metric, match) }, by...) + ")"
-}
-
 // matched adds matchers to a selector.
 func matched(metric, match string) string {
 	if name, rest, found := strings.Cut(metric, "{"); found {
