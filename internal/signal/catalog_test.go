@@ -43,8 +43,11 @@ func TestEverySignalParses(t *testing.T) {
 			for _, form := range []Form{Raw, Recorded} {
 				for _, match := range []string{"", `instance="a:1"`, `job=~"x|y",model_name!~"m.*",instance!~"b:.*"`} {
 					for _, common := range []bool{false, true} {
-						if common && s.Kind != Quantile {
+						if common && (s.Kind != Quantile || match != "") {
 							continue
+						}
+						if match != "" && by != ByEngine && by != ByModel {
+							continue // matchers are the same in every grouping
 						}
 						q := Query{By: by, Form: form, Match: match, CommonBounds: common}
 						name := fmt.Sprintf("%s by %s %s {%s} %v", s.ID, by, form, match, common)
