@@ -3,6 +3,7 @@ package torchfile
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -143,6 +144,29 @@ func TestPython(t *testing.T) {
 		}
 	}
 	compareRandom(t, random)
+	compareStrings(t, random)
+}
+
+// compareStrings compares PyStr of arrays with what Python shows.
+func compareStrings(t *testing.T, dir string) {
+	b, err := os.ReadFile(dir + "/str.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	if err := json.Unmarshal(b, &want); err != nil {
+		t.Fatal(err)
+	}
+	f := openTest(t, dir+"/str.bin", nil)
+	d, err := f.Load(LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range d.Root().Pairs() {
+		if got := v.PyStr(); got != want[k.Str()] {
+			t.Errorf("str() of %s %s is\n%.600s\nwant\n%.600s", v.Kind(), k.Str(), got, want[k.Str()])
+		}
+	}
 }
 
 func writeEverything(w *Writer) {

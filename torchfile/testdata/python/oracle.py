@@ -275,6 +275,29 @@ class Gen:
         return s
 
 
+def strings(out):
+    """Arrays and what str() shows of them, as str.bin and str.json."""
+    g = Gen(99)
+    torch.manual_seed(5)
+    arrays = {}
+    for i in range(150):
+        arrays["np%d" % i] = g.array()
+        arrays["t%d" % i] = g.tensor()
+    r = g.np
+    for k, a in {
+        "long": np.arange(5000), "wide": r.randint(-9, 10**6, 60), "grid": r.rand(40, 40), "cube": r.rand(2, 3, 4) * 1e3, "far": r.rand(5) * 10.0 ** r.randint(-9, 9, 5),
+        "big": np.array([1e9, 2.5]), "small": np.array([1e-5, 0.0]), "nan": np.array([np.nan, 1.5, -np.inf, np.inf]), "zeros": np.zeros(3), "whole": np.array([1.0, 20.0]),
+        "f4": r.rand(4).astype("f4"), "f2": r.rand(4).astype("f2"), "third": np.array([1 / 3, 100 / 3]), "bools": np.array([[True], [False]]), "zerod": np.array(1.5), "words": np.array(["a", "bcd"]),
+        "tlong": torch.arange(3000), "tgrid": torch.rand(50, 50), "tcube": torch.rand(2, 2, 3) * 100, "tfar": torch.tensor([1e-6, 1.0, 2e5]), "twhole": torch.tensor([1.0, -20.0]),
+        "tbig": torch.tensor([3e9, 1.0]), "tnan": torch.tensor([float("nan"), 1.5, float("-inf")]), "tzero": torch.zeros(3), "tlines": torch.rand(30), "tneg": -torch.rand(2, 9),
+        "thalf": torch.rand(3).half(), "tints": torch.randint(-100, 10**6, (30,)), "tempty": torch.zeros(0, 3), "tbf": torch.rand(2).bfloat16(), "t0": torch.tensor(7),
+    }.items():
+        arrays[k] = a
+    arrays = {k: a for k, a in arrays.items() if not (isinstance(a, torch.Tensor) and a.layout != torch.strided)}
+    torch.save(arrays, out + "/str.bin")
+    with open(out + "/str.json", "w") as f: json.dump({k: str(a) for k, a in arrays.items()}, f)
+
+
 def main():
     cmd, args = sys.argv[1], sys.argv[2:]
     dump = lambda o: json.dumps(o, separators=(",", ":"))
@@ -286,6 +309,7 @@ def main():
         return
     if cmd == "both":
         for f in args[3:]: print(dump(view(torch.load(f, map_location="cpu"))))
+        strings(args[0])
     out, n, seed = args[0], int(args[1]), int(args[2])
     sys.setrecursionlimit(10000)
     for i in range(n):
