@@ -223,15 +223,28 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// The one board whose whole JSON is looked at by eye when it changes.
+// A board with one panel of each view, whose whole JSON is looked at by eye when it changes.
 func TestGrafanaGolden(t *testing.T) {
 	cat := signal.Default()
-	b, _ := Find(Boards(cat), "kvbm")
+	w := claiming(engine.DynamoWorker)
+	b := complete(cat, Board{
+		ID: "views", Title: "Views", Meaning: "One panel of each view.", Tags: []string{"dynamo"},
+		Sections: []Section{
+			row("Over time",
+				prom("Lines", "seconds", targets(expr("p99", percentile(0.99, "dynamo_component_request_duration_seconds"))), w, above(Warn, 1), above(Crit, 5),
+					means("Time at the worker.")),
+				prom("Stacked", "requests/s", targets(expr("{{model}}", speed("dynamo_component_requests_total", "model"))), w, stacked)),
+			row("Now",
+				prom("Stat", "ratio", targets(expr("usage", highest("dynamo_component_gpu_cache_usage_percent"))), w, shown(Stat), below(Warn, 0.5), below(Crit, 0.2)),
+				prom("Gauge", "ratio", targets(expr("usage", highest("dynamo_component_gpu_cache_usage_percent"))), w, shown(Gauge), above(Crit, 0.97)),
+				prom("Table", "blocks", targets(expr("{{instance}}", added("dynamo_component_total_blocks", "instance"))), w, shown(Table))),
+		},
+	})
 	got, err := Grafana(cat, b, GrafanaOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/grafana-kvbm.json"
+	const file = "testdata/grafana-views.json"
 	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
