@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
@@ -40,12 +41,12 @@ func Coverage(ctx context.Context, q storage.ChunkQueryable) (Recording, error) 
 }
 
 func coverage(ctx context.Context, cq storage.ChunkQuerier) (Recording, error) {
-	up := labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, "up")
+	up := labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, "up")
 	runs, err := recordedRuns(ctx, cq, up)
 	if err == nil && len(runs) == 0 {
 		var names []string
-		if names, _, err = cq.LabelValues(ctx, labels.MetricName, nil); err == nil && len(names) > 0 {
-			runs, err = recordedRuns(ctx, cq, alternation(labels.MatchRegexp, labels.MetricName, witnesses(names)))
+		if names, _, err = cq.LabelValues(ctx, model.MetricNameLabel, nil); err == nil && len(names) > 0 {
+			runs, err = recordedRuns(ctx, cq, alternation(labels.MatchRegexp, model.MetricNameLabel, witnesses(names)))
 		}
 	}
 	if err != nil || len(runs) == 0 {

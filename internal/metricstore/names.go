@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
@@ -55,7 +56,7 @@ func (n *nameSet) PreCreation(labels.Labels) error { return nil }
 
 // PostCreation notes the series' name.
 func (n *nameSet) PostCreation(ls labels.Labels) {
-	n.add(ls.Get(labels.MetricName))
+	n.add(ls.Get(model.MetricNameLabel))
 	if !n.odd.Load() && (isOdd(ls.Get("le")) || isOdd(ls.Get("quantile"))) {
 		n.odd.Store(true)
 	}
@@ -66,7 +67,7 @@ func (n *nameSet) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, ls := range gone {
-		name := ls.Get(labels.MetricName)
+		name := ls.Get(model.MetricNameLabel)
 		if n.names[name]--; n.names[name] <= 0 {
 			delete(n.names, name)
 		}
@@ -149,7 +150,7 @@ func (b *blockNames) of(block *tsdb.Block) *nameSet {
 	}
 	defer ir.Close()
 	ctx := context.Background()
-	names, err := ir.LabelValues(ctx, labels.MetricName, nil)
+	names, err := ir.LabelValues(ctx, model.MetricNameLabel, nil)
 	if err != nil {
 		return n
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
@@ -167,7 +168,7 @@ func (r *Reader) Names(ctx context.Context, from, to time.Time) ([]string, error
 	if err != nil {
 		return nil, fmt.Errorf("metricstore: names: %w", err)
 	}
-	names, _, err := q.LabelValues(ctx, labels.MetricName, nil)
+	names, _, err := q.LabelValues(ctx, model.MetricNameLabel, nil)
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = strings.Clone(n) // they live in mapped files

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
@@ -123,7 +124,7 @@ var presenceNames = map[engine.Backend][]string{
 }
 
 // rankLabels and others that tell series of one engine apart, and so do not describe the engine.
-var seriesLabels = []string{labels.MetricName, "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "engine", "le", "quantile", "pid", "mode", "worker_addr", "engine_type", "finished_reason"}
+var seriesLabels = []string{model.MetricNameLabel, "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "engine", "le", "quantile", "pid", "mode", "worker_addr", "engine_type", "finished_reason"}
 
 // fleetReader gathers the engines of a range.
 type fleetReader struct {
@@ -144,7 +145,7 @@ func (r *Reader) readEngines(ctx context.Context, from, to time.Time) (_ fleetEn
 		return fleetEntry{}, err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	stored, _, err := q.LabelValues(ctx, labels.MetricName, nil)
+	stored, _, err := q.LabelValues(ctx, model.MetricNameLabel, nil)
 	if err != nil {
 		return fleetEntry{}, err
 	}
@@ -200,7 +201,7 @@ func (x *fleetReader) backend(ctx context.Context, q storage.Querier, b engine.B
 		}
 	}
 	// Engines of other versions, or seen with few series, may have none of those.
-	all := alternation(labels.MatchRegexp, labels.MetricName, stored)
+	all := alternation(labels.MatchRegexp, model.MetricNameLabel, stored)
 	instances, _, err := q.LabelValues(ctx, "instance", nil, all)
 	if err != nil {
 		return err
@@ -231,7 +232,7 @@ func (x *fleetReader) observe(ctx context.Context, q storage.Querier, name strin
 	if !x.names[name] {
 		return nil
 	}
-	ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name)}
+	ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)}
 	if only != nil {
 		ms = append(ms, only)
 	}
@@ -339,7 +340,7 @@ func (x *fleetReader) lookBack(ctx context.Context, r *Reader, from time.Time) (
 	only := alternation(labels.MatchRegexp, "instance", dark)
 	for _, b := range []engine.Backend{engine.SGLang, engine.VLLM, engine.DynamoWorker} {
 		for _, n := range presenceNames[b] {
-			set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, n), only)
+			set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, n), only)
 			for set.Next() {
 				x.series(n, set.At().Labels())
 			}
@@ -408,7 +409,7 @@ func (r *Reader) samplesOf(ctx context.Context, name string, from, to time.Time,
 		return err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name))
+	set := q.Select(ctx, false, nil, labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name))
 	var ts []int64
 	var vs []float64
 	for set.Next() {

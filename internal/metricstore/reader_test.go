@@ -3,6 +3,7 @@ package metricstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -316,5 +317,175 @@ func TestAlternatingTarget(t *testing.T) { // case M22
 		if got := twoStreams(c.counter); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// engineAt writes what an SGLang engine shows at a time: its role, a queue and a TTFT histogram.
+func engineAt(instance, role string, at time.Time, n float64, bounds ...string) []point {
+	ls := fmt.Sprintf(`{job="sglang",instance="%s",model_name="m",engine_type="%s"`, instance, role)
+	ranks := `,tp_rank="0",pp_rank="0",priority=""}`
+	ms := at.UnixMilli()
+	ps := []point{
+		{"sglang:num_running_reqs" + ls + ranks, ms, n},
+		{"sglang:num_queue_reqs" + ls + ranks, ms, n},
+		{fmt.Sprintf(`up{job="sglang",instance="%s"}`, instance), ms, 1},
+		{"sglang:time_to_first_token_seconds_count" + ls + "}", ms, 4 * n},
+	}
+	for i, le := range append(bounds, "+Inf") {
+		ps = append(ps, point{fmt.Sprintf(`sglang:time_to_first_token_seconds_bucket%s,le="%s"}`, ls, le), ms, n * float64(i+1) * 4 / float64(len(bounds)+1)})
+	}
+	return ps
+}
+
+func TestStatesOfEngines(t *testing.T) {
+	start := time.Unix(1780000020, 0)
+	var ps []point
+	for i := range 41 {
+		at := start.Add(time.Duration(i) * 15 * time.Second)
+		ps = append(ps, engineAt("busy:1", "decode", at, float64(i*10), "0.1", "1.0", "10.0")...)
+		ps = append(ps, engineAt("idle:1", "decode", at, 7, "0.1", "1.0", "10.0")...)
+		if i < 10 {
+			ps = append(ps, engineAt("lost:1", "prefill", at, float64(i), "0.1", "1.0", "10.0")...)
+		} else {
+			ps = append(ps, point{`up{job="sglang",instance="lost:1"}`, at.UnixMilli(), 0})
+		}
+		ps = append(ps, point{`up{job="sglang",instance="never:1"}`, at.UnixMilli(), 0},
+			point{`rollscope_target_info{job="sglang",instance="never:1",backend="sglang"}`, at.UnixMilli(), 1})
+	}
+	end := start.Add(10 * time.Minute)
+	_, r := testReader(t, end, ps...)
+	res := read(t, r, SignalRequest{ID: "ttft", By: signal.ByEngine, Quantiles: []float64{0.99}, From: end.Add(-time.Minute), To: end, Step: 30 * time.Second})
+	got := map[string]Number{}
+	for _, l := range res.Lines {
+		got[l.Labels["instance"]] = l.Now
+		for _, v := range l.Values {
+			if l.Labels["instance"] != "busy:1" && v != nil {
+				t.Errorf("%s has the value %v", l.Name, *v)
+			}
+		}
+	}
+	for instance, want := range map[string]string{
+		"busy:1": "value", "idle:1": "idle nil [nil,nil] atleast=false above=nil none in this range",
+		"never:1": "unknown nil [nil,nil] atleast=false above=nil target down",
+	} {
+		if n, ok := got[instance]; !ok || !strings.HasPrefix(showNumber(n), want) {
+			t.Errorf("%s: %s, want %s", instance, showNumber(n), want)
+		}
+	}
+	// A signal of one role is no question for the other.
+	pd := read(t, r, SignalRequest{ID: "pd_decode_transfer", By: signal.ByEngine, From: end.Add(-5 * time.Minute), To: end, Step: time.Minute})
+	for _, l := range pd.Lines {
+		want := StateUnknown
+		if l.Labels["role"] == "prefill" {
+			want = StateNotApplicable
+		}
+		if l.Labels["instance"] != "never:1" && l.Now.State != want {
+			t.Errorf("%s (%s): %s", l.Name, l.Labels["role"], showNumber(l.Now))
+		}
+	}
+	// The lost engine: values until it went, then unknown with the reason.
+	lost := read(t, r, SignalRequest{ID: "queue_depth", By: signal.ByEngine, Instance: "lost:1", From: start, To: end, Step: time.Minute})
+	if len(lost.Lines) != 1 || lost.State != StateUnknown {
+		t.Fatalf("lost engine: %+v", lost.Lines)
+	}
+	last := UnknownRange{}
+	for _, u := range lost.Unknown {
+		last = u
+	}
+	if last.Reason != "target down" || !last.To.Equal(end) {
+		t.Errorf("unknown %+v", lost.Unknown)
+	}
+	es, _, err := r.Engines(context.Background(), end.Add(-time.Minute), end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := map[string]string{}
+	for _, e := range es {
+		up[e.Instance] = "nil"
+		if e.Up != nil {
+			up[e.Instance] = fmt.Sprint(*e.Up)
+		}
+	}
+	if fmt.Sprint(up) != "map[busy:1:true idle:1:true lost:1:false never:1:false]" {
+		t.Errorf("up: %v", up)
+	}
+	if res.Worst != nil {
+		t.Errorf("the worst of one engine with events: %+v", res.Worst)
+	}
+	none := read(t, r, SignalRequest{ID: "ttft", By: signal.ByEngine, Instance: "nobody:1", From: start, To: end, Step: time.Minute})
+	if none.State != StateUnknown || !strings.Contains(none.Lines[0].Now.Reason, "nobody:1") {
+		t.Errorf("nobody: %+v", none.Lines)
+	}
+}
+
+func TestDifferentBucketLayouts(t *testing.T) {
+	start := time.Unix(1780000020, 0)
+	var ps []point
+	for i := range 41 {
+		at := start.Add(time.Duration(i) * 15 * time.Second)
+		ps = append(ps, engineAt("a:1", "unified", at, float64(i*10), "0.1", "1.0", "10.0")...)
+		ps = append(ps, engineAt("b:1", "unified", at, float64(i*10), "0.5", "1.0", "10.0")...)
+	}
+	end := start.Add(10 * time.Minute)
+	_, r := testReader(t, end, ps...)
+	res := read(t, r, SignalRequest{ID: "ttft", From: end.Add(-time.Minute), To: end, Step: 30 * time.Second})
+	wantCodes(t, res.Warnings, "bucket_layouts")
+	// Common bounds are 1.0 and 10.0: half the events of each engine lie at or below the first.
+	p50 := res.Lines[0]
+	if got := showNumber(p50.Now); got != "value 1 [0,1] atleast=false above=0.25 " {
+		t.Errorf("p50 %s", got)
+	}
+	if v := p50.Values[len(p50.Values)-1]; v == nil || *v != 1 {
+		t.Errorf("chart ends at %v", v)
+	}
+	if res.Worst == nil || res.Worst.Line != "p99" || !res.Worst.Number.AtLeast {
+		t.Errorf("worst %+v", res.Worst)
+	}
+}
+
+func TestQuantileLikePromQL(t *testing.T) {
+	at := time.Unix(1780000000, 0)
+	counts := map[string]float64{"0.1": 3, "0.5": 3, "1.0": 9, "5.0": 10, "+Inf": 12}
+	var ps []point
+	h := histogramOf{{0.1, 3}, {0.5, 3}, {1, 9}, {5, 10}, {math.Inf(1), 12}}
+	for le, n := range counts {
+		ps = append(ps, point{`x_bucket{le="` + le + `"}`, at.UnixMilli(), n})
+	}
+	s, _ := testReader(t, at, ps...)
+	for _, q := range []float64{0, 0.1, 0.25, 0.26, 0.5, 0.75, 0.8, 0.83, 0.9, 0.99, 1} {
+		want := eval(t, s.Engine(), s.Queryable(), fmt.Sprintf("histogram_quantile(%g, x_bucket)", q), at)["{}"]
+		n, ok := h.quantile(q, 1)
+		if !ok || math.Abs(*n.Value-want) > 1e-9 {
+			t.Errorf("q %g: %s, PromQL says %v", q, showNumber(n), want)
+		}
+	}
+	if _, ok := (histogramOf{{1, 0}, {math.Inf(1), 0}}).quantile(0.5, 1); ok {
+		t.Error("a percentile of no events")
+	}
+}
+
+func TestRequestsThatCannotBe(t *testing.T) {
+	at := time.Unix(1780000000, 0)
+	_, r := testReader(t, at)
+	for name, c := range map[string]struct {
+		req  SignalRequest
+		want string
+	}{
+		"unknown signal": {SignalRequest{ID: "no_such", From: at, To: at}, `no signal "no_such"`},
+		"backwards":      {SignalRequest{ID: "ttft", From: at, To: at.Add(-time.Hour)}, "ends"},
+		"too fine":       {SignalRequest{ID: "ttft", From: at.Add(-24 * time.Hour), To: at, Step: time.Second}, "limit"},
+	} {
+		if _, err := r.Signal(context.Background(), c.req); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	res := read(t, r, SignalRequest{ID: "ttft", From: at.Add(-time.Hour), To: at})
+	if res.State != StateUnknown || res.Lines[0].Now.Reason != "no engine was recorded in this range" {
+		t.Errorf("empty store: %s %+v", res.State, res.Lines)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := r.Signal(ctx, SignalRequest{ID: "throughput", From: at.Add(-2 * time.Hour), To: at}); err == nil {
+		t.Error("a cancelled request gives no error")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/grafana/regexp"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
@@ -309,7 +310,7 @@ func ours(name string) bool {
 // alternation of names.
 func nameMatcher(ms []*labels.Matcher) (int, *labels.Matcher) {
 	for i, m := range ms {
-		if m.Name != labels.MetricName {
+		if m.Name != model.MetricNameLabel {
 			continue
 		}
 		if m.Type == labels.MatchEqual && m.Value != "" {
@@ -326,9 +327,9 @@ func nameMatcher(ms []*labels.Matcher) (int, *labels.Matcher) {
 func withName(ms []*labels.Matcher, i int, names []string) []*labels.Matcher {
 	out := slices.Clone(ms)
 	if len(names) == 1 {
-		out[i] = labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, names[0])
+		out[i] = labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, names[0])
 	} else {
-		out[i] = alternation(labels.MatchRegexp, labels.MetricName, names)
+		out[i] = alternation(labels.MatchRegexp, model.MetricNameLabel, names)
 	}
 	return out
 }
@@ -389,7 +390,7 @@ func (p plan) relabel(ls labels.Labels, rename string, b *labels.Builder) labels
 	}
 	b.Reset(ls)
 	if rename != "" {
-		b.Set(labels.MetricName, rename)
+		b.Set(model.MetricNameLabel, rename)
 	}
 	if le != "" {
 		b.Set("le", normalBound(le))
@@ -445,7 +446,7 @@ func (q *anyQuerier) LabelValues(ctx context.Context, name string, hints *storag
 	}
 	ms, asked := q.a.labelMatchers(q.mint, q.maxt, ms)
 	vs, warn, err := q.Querier.LabelValues(ctx, name, hints, ms...)
-	if name == labels.MetricName && asked != "" && len(vs) > 0 {
+	if name == model.MetricNameLabel && asked != "" && len(vs) > 0 {
 		vs = []string{asked}
 	}
 	return vs, warn, err
@@ -482,7 +483,7 @@ func (q *anyChunkQuerier) LabelValues(ctx context.Context, name string, hints *s
 	}
 	ms, asked := q.a.labelMatchers(q.mint, q.maxt, ms)
 	vs, warn, err := q.ChunkQuerier.LabelValues(ctx, name, hints, ms...)
-	if name == labels.MetricName && asked != "" && len(vs) > 0 {
+	if name == model.MetricNameLabel && asked != "" && len(vs) > 0 {
 		vs = []string{asked}
 	}
 	return vs, warn, err
