@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -263,66 +262,6 @@ func addr(t *testing.T, r *sim.Running, member, path string) string {
 	}
 	t.Fatalf("the fleet has no %s%s", member, path)
 	return ""
-}
-
-// freePort is a port that was free a moment ago, for programs that cannot take one by themselves.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// server starts a real program of somebody else and waits until ready answers 200.
-func server(t *testing.T, ready, name string, args ...string) *exec.Cmd {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if os.Getenv("ROLLSCOPE_TEST_STRICT") != "" {
-			t.Fatalf("%s is not installed: make test-deps", name)
-		}
-		t.Skipf("%s is not installed: make test-deps", name)
-	}
-	cmd := exec.Command(path, args...)
-	log := &syncBuffer{}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(done)
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done:
-		case <-time.After(20 * time.Second):
-			_ = cmd.Process.Kill()
-			<-done
-		}
-	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		resp, err := http.Get(ready)
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == 200 {
-				return cmd
-			}
-		}
-		select {
-		case <-done:
-			t.Fatalf("%s ended:\n%s", name, log)
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is not ready:\n%s", name, log)
-		}
-	}
 }
 
 func writeFile(t *testing.T, name, text string) string {

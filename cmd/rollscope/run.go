@@ -70,14 +70,25 @@ var commands = []func(*kingpin.Application, *env){
 	addSnapshot, addLint, addExport, addSim,
 }
 
-func run(args []string, in io.Reader, out, errOut io.Writer) int {
+// leave is what kingpin's --help and --version panic with, since its Terminate must not return.
+type leave int
+
+func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	e := &env{ctx: ctx, in: in, out: out, err: errOut, version: version}
 
-	ended := -1 // set when kingpin wants to leave by itself: --help and --version
+	defer func() {
+		if p := recover(); p != nil {
+			l, ok := p.(leave)
+			if !ok {
+				panic(p)
+			}
+			code = int(l)
+		}
+	}()
 	app := kingpin.New("rollscope", "Records what LLM engines and RL rollouts do, keeps it after the job ends, and explains it.")
-	app.Version("rollscope " + version).UsageWriter(out).ErrorWriter(errOut).Terminate(func(code int) { ended = code })
+	app.Version("rollscope " + version).UsageWriter(out).ErrorWriter(errOut).Terminate(func(code int) { panic(leave(code)) })
 	app.HelpFlag.Short('h')
 	app.Flag("log.level", "Least severe message that is printed.").Default("info").EnumVar(&e.level, "debug", "info", "warn", "error")
 	app.Flag("log.format", "Form of the messages.").Default("text").EnumVar(&e.logForm, "text", "json")
@@ -89,8 +100,6 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	_, err := app.Parse(args)
 	var exit *exitError
 	switch {
-	case ended >= 0:
-		return ended
 	case err == nil:
 		return exitOK
 	case errors.As(err, &exit):

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
@@ -128,7 +129,7 @@ func newVirtualWriter(store storage.AppendableV2, fleet *sim.Fleet) *virtualWrit
 		w.order = append(w.order, t.Name)
 		w.targets[t.Name] = &virtualTarget{
 			job: job, instance: t.Addr,
-			up: labels.FromStrings(labels.MetricName, "up", "job", job, "instance", t.Addr),
+			up: labels.FromStrings(model.MetricNameLabel, "up", "job", job, "instance", t.Addr),
 		}
 	}
 	return w
@@ -186,7 +187,7 @@ func (w *virtualWriter) grow(t *virtualTarget, all [][][2]string) {
 	for _, pairs := range all[len(t.series):] {
 		b.Reset()
 		for _, p := range pairs {
-			if p[0] == labels.MetricName {
+			if p[0] == model.MetricNameLabel {
 				p[1] = signal.Canonical(p[1])
 			}
 			b.Add(p[0], p[1])

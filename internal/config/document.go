@@ -35,8 +35,6 @@ type document struct {
 // span is a half-open range of line numbers, 1-based.
 type span struct{ from, to int }
 
-func (s span) empty() bool { return s.to <= s.from }
-
 // parse reads the tree and finds our section.
 func parse(data []byte, path string) (*document, error) {
 	d := &document{path: path, lines: bytes.Split(data, []byte("\n"))}

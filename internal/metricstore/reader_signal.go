@@ -509,9 +509,7 @@ func (x *reading) intervals(ctx context.Context) error {
 		return err
 	}
 	for _, s := range unknown {
-		for _, part := range splitByReason(x.g, s, reasons) {
-			x.res.Unknown = append(x.res.Unknown, part)
-		}
+		x.res.Unknown = append(x.res.Unknown, splitByReason(x.g, s, reasons)...)
 	}
 	return nil
 }

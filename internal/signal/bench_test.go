@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -27,7 +28,7 @@ func fleetOf(tb testing.TB, engines int) *store {
 		base := labels.FromStrings("job", "sglang", "instance", fmt.Sprintf("10.0.0.%d:30000", i), "model_name", "acme/chat-7b", "engine_type", "unified")
 		add := func(name string, isGauge bool, kv ...string) {
 			lb := labels.NewBuilder(base)
-			lb.Set(labels.MetricName, name)
+			lb.Set(model.MetricNameLabel, name)
 			for j := 0; j < len(kv); j += 2 {
 				lb.Set(kv[j], kv[j+1])
 			}

@@ -72,7 +72,7 @@ func (s *store) query(expr string, at time.Duration) []string {
 	var out []string
 	for _, p := range v {
 		lb := labels.NewBuilder(p.Metric)
-		lb.Del(labels.MetricName)
+		lb.Del(model.MetricNameLabel)
 		out = append(out, fmt.Sprintf("%s %.4g", lb.Labels(), p.F))
 	}
 	slices.Sort(out)

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -31,7 +32,7 @@ func parseMatch(text string) (matchers, error) {
 	}
 	for _, m := range ms {
 		switch m.Name {
-		case labels.MetricName:
+		case model.MetricNameLabel:
 		case "instance":
 			out.instance = append(out.instance, m)
 		case "model_name":
