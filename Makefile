@@ -60,7 +60,7 @@ test-browser: build
 	./web/e2e/run.sh ./bin/rollscope
 
 bench: build ## speed and size, each figure with its aim and its peer
-	./tools/bench.sh
+	$(GO) run ./tools/bench ./bin/rollscope
 
 soak: ## the kill tests, 20 rounds instead of 3
 	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run 'Kill' ./internal/app/

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ var weekOnce = sync.OnceValues(func() (week, error) {
 	var recorded, buckets []labels.Labels
 	for e := range 64 {
 		id := []string{"instance", fmt.Sprintf("10.0.0.%d:30000", e), "model_name", "m", "role", "unified", "backend", "sglang"}
-		for _, n := range []string{"engine:ttft_count:rate5m", "engine:ttft:p50_rate5m", "engine:ttft:p99_rate5m", "engine:queue_depth", "engine:throughput:rate1m", "engine:info"} {
+		for _, n := range []string{"engine:ttft_count:rate5m", "engine:ttft:p50_rate5m", "engine:ttft:p99_rate5m", "engine:itl_count:rate5m", "engine:itl:p50_rate5m", "engine:itl:p99_rate5m", "engine:cache_hit_rate:ratio5m", "engine:cache_hit_rate_den:rate5m", "engine:queue_depth", "engine:throughput:rate1m", "engine:info"} {
 			recorded = append(recorded, labels.FromStrings(append([]string{"__name__", n}, id...)...))
 		}
 		for b := range 23 {
@@ -59,7 +60,7 @@ var weekOnce = sync.OnceValues(func() (week, error) {
 		}
 		buckets = append(buckets, labels.FromStrings("__name__", "sglang:num_running_reqs", "job", "sglang", "instance", id[1], "model_name", "m", "engine_type", "unified", "tp_rank", "0", "pp_rank", "0"))
 	}
-	for _, n := range []string{"fleet:ttft_count:rate5m", "fleet:ttft:p50_rate5m", "fleet:ttft:p99_rate5m", "fleet:queue_depth", "fleet:throughput:rate1m"} {
+	for _, n := range []string{"fleet:ttft_count:rate5m", "fleet:ttft:p50_rate5m", "fleet:ttft:p99_rate5m", "fleet:itl_count:rate5m", "fleet:itl:p50_rate5m", "fleet:itl:p99_rate5m", "fleet:cache_hit_rate:ratio5m", "fleet:cache_hit_rate_den:rate5m", "fleet:queue_depth", "fleet:throughput:rate1m"} {
 		recorded = append(recorded, labels.FromStrings("__name__", n))
 	}
 	refs := make([]storage.SeriesRef, len(recorded)+len(buckets))
@@ -124,6 +125,29 @@ func BenchmarkReaderWeek(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkGoldenQueries reads the golden five over seven days of 64 engines at 5 min steps, of the fleet
+// and of each engine: ten queries, in turns, and reports the latencies' percentiles.
+func BenchmarkGoldenQueries(b *testing.B) {
+	w := theWeek(b)
+	var took []float64
+	for b.Loop() {
+		for _, id := range []string{"ttft", "itl", "throughput", "cache_hit_rate", "queue_depth"} {
+			for _, by := range []signal.By{signal.ByFleet, signal.ByEngine} {
+				r := NewReader(w.store.Queryable(), w.store.Engine(), ReaderOptions{})
+				began := time.Now()
+				res, err := r.Signal(context.Background(), SignalRequest{ID: id, By: by, From: w.end.Add(-7 * 24 * time.Hour), To: w.end, Step: 5 * time.Minute})
+				if err != nil || res.Form == "raw" {
+					b.Fatal(id, by, err, res.Form)
+				}
+				took = append(took, time.Since(began).Seconds()*1e3)
+			}
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2], "p50-ms")
+	b.ReportMetric(took[min(len(took)-1, len(took)*99/100)], "p99-ms")
 }
 
 // BenchmarkSpelling compares a query on the database with the same through the spelling layer, asked in
