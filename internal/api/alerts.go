@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 
@@ -175,7 +176,7 @@ func (a *API) recordedAlerts(ctx context.Context, from, to time.Time) ([]Alert, 
 		al := Alert{Labels: map[string]string{}, State: series.Metric.Get("alertstate"), Name: series.Metric.Get(labels.AlertName),
 			Severity: series.Metric.Get("severity")}
 		series.Metric.Range(func(l labels.Label) {
-			if l.Name != labels.MetricName && l.Name != "alertstate" {
+			if l.Name != model.MetricNameLabel && l.Name != "alertstate" {
 				al.Labels[l.Name] = l.Value
 			}
 		})

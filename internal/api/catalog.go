@@ -85,9 +85,7 @@ func metricInfos(c Catalog, names []string) []MetricInfo {
 		infos = append(infos, MetricInfo{Name: m.Name, Backend: string(m.Backend), Type: string(m.Type), Unit: m.Unit, Labels: m.Labels,
 			Since: m.Since, Till: m.Till, Meaning: m.Meaning, Trap: m.Trap, Use: m.Use, Stored: stored[m.Name]})
 	}
-	for _, n := range families(unknown) {
-		infos = append(infos, n)
-	}
+	infos = append(infos, families(unknown)...)
 	slices.SortStableFunc(infos, func(x, y MetricInfo) int { return strings.Compare(x.Name, y.Name) })
 	return infos
 }

@@ -45,7 +45,7 @@ func (a *API) federate(w http.ResponseWriter, r *http.Request) {
 	if _, ok := external[model.InstanceLabel]; !ok {
 		external[model.InstanceLabel] = "" // so that the asking Prometheus does not put ours there
 	}
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeTextPlain), expfmt.NewFormat(expfmt.TypeProtoDelim))
 	w.Header().Set("Content-Type", string(format))
 	enc := expfmt.NewEncoder(w, format)
 	for len(samples) > 0 {
@@ -88,7 +88,7 @@ func (a *API) newest(r *http.Request, selectors [][]*labels.Matcher) ([]newestSa
 	var it chunkenc.Iterator
 	for set.Next() {
 		series := set.At()
-		s := newestSample{name: series.Labels().Get(labels.MetricName), labels: series.Labels()}
+		s := newestSample{name: series.Labels().Get(model.MetricNameLabel), labels: series.Labels()}
 		found := false
 		it = series.Iterator(it)
 		for it.Next() == chunkenc.ValFloat {
@@ -123,7 +123,7 @@ func family(samples []newestSample, external map[string]string) *dto.MetricFamil
 			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(name), Value: proto.String(v)})
 		}
 		s.labels.Range(func(l labels.Label) {
-			if l.Name != labels.MetricName {
+			if l.Name != model.MetricNameLabel {
 				pair(l.Name, l.Value)
 			}
 		})

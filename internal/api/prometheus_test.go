@@ -166,6 +166,13 @@ sglang:cache_hit_rate{instance="10.0.0.1:30000",job="sglang",model_name="chat-7b
 	if w.Code != 200 || !strings.Contains(w.Body.String(), want) || !strings.Contains(w.Body.String(), "\nup{") {
 		t.Errorf("%d\n%s\nwant it to hold\n%s", w.Code, w.Body, want)
 	}
+	// A person gets text, a Prometheus what it prefers.
+	for accept, want := range map[string]string{"*/*": "text/plain",
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.4,*/*;q=0.1": "application/vnd.google.protobuf"} {
+		if w := ask(a, "GET", "/federate?match[]=up", "", "Accept: "+accept); !strings.HasPrefix(w.Header().Get("Content-Type"), want) {
+			t.Errorf("Accept %s: %s", accept, w.Header().Get("Content-Type"))
+		}
+	}
 	for _, q := range []string{"", "?match[]=up("} {
 		w := ask(a, "GET", "/federate"+q, "")
 		if body := decode[ErrorBody](t, w); w.Code != 400 || body.Error.Where != "match[]" {
