@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func (m *Manager) scraped(a *appender, commitErr error) {
 		m.log.Warn("a scrape could not be stored", "target", t, "err", commitErr)
 	}
 
-	was := t.up
+	was, wasReason := t.up, t.reason
 	switch {
 	case a.up == 1 && a.samples > 0:
 		up := true
@@ -40,7 +41,7 @@ func (m *Manager) scraped(a *appender, commitErr error) {
 		t.reason, t.message, t.hint, t.lastBad = ReasonNone, "", "", ""
 		m.processesOf(t, a)
 		switch {
-		case !t.identified || was == nil || !*was:
+		case !t.identified || was == nil || (!*was && wasReason != ReasonTimeout):
 			m.prober.want(t, probeIdentify)
 		case a.added > 0:
 			m.prober.want(t, probeInspect)
@@ -63,15 +64,24 @@ func (m *Manager) scraped(a *appender, commitErr error) {
 		case ReasonBadLine:
 			m.drop(t, dropBadAnswer, 1)
 		}
-		// What the answer was is asked again by the prober; until then the words of the error stand.
-		// Its own judgement, which has seen the body, is kept while the reason is the same.
-		if f.reason != t.reason && !(f.reason == ReasonBadLine && t.reason == ReasonNotAnExposition) {
+		switch {
+		case !answered(f.reason):
+			// There was no answer to look at: asking again would only be more load.
+			m.fail(t, f)
+		case f.reason != t.reason && !(f.reason == ReasonBadLine && t.reason == ReasonNotAnExposition):
+			// What the answer was is asked again by the prober; until then the words of the error
+			// stand. Its own judgement, which has seen the body, is kept while the reason is the same.
 			t.reason, t.message, t.hint = f.reason, f.message, f.hint
 			m.prober.want(t, probeFailure)
-		} else {
+		default:
 			m.prober.want(t, probeAgain)
 		}
 	}
+}
+
+// answered tells whether a failure has a body that says more.
+func answered(r Reason) bool {
+	return strings.HasPrefix(string(r), "http_") || r == ReasonBadLine || r == ReasonNotAnExposition || r == ReasonContentType
 }
 
 // fail records a state and logs it once. t.mu is held.
@@ -121,6 +131,16 @@ func (m *Manager) clock(t *target, a *appender) {
 
 // processesOf looks at whether one process answers. t.mu is held.
 func (m *Manager) processesOf(t *target, a *appender) {
+	for i := range a.refs {
+		if a.refs[i] == 0 || a.got[i] {
+			continue
+		}
+		// The series is no longer written: another takes its place when one is seen first.
+		t.procs.counters[i] = lineage{}
+		t.scan.Lock()
+		t.refs[i] = 0
+		t.scan.Unlock()
+	}
 	v := t.procs.observe(a.values, a.got)
 	if v.restarted {
 		t.identified = false

@@ -143,7 +143,8 @@ func (p *prober) identify(ctx context.Context, t *target, e *Exposition) {
 	defer t.mu.Unlock()
 	changed := !t.identified || t.identity != id
 	said := t.identity
-	t.identity, t.identified = id, true
+	t.identity, t.identified, t.probe.known = id, true, true
+	t.probe.wants &^= probeIdentify | probeInspect // asked for by scrapes while this ran
 	p.m.ranks(t)
 	if !changed || (said == id && !fresh) {
 		return

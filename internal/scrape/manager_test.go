@@ -291,3 +291,10 @@ func listenUnix(t *testing.T, path string, h http.Handler) (stop func()) {
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	return func() { _ = srv.Close(); <-done }
 }
+
+func newServer(t *testing.T, h http.Handler) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
+}

@@ -31,6 +31,7 @@ const (
 type probeState struct {
 	wants   int
 	queued  bool
+	known   bool          // what the target is was found out before
 	last    time.Time     // of the last probe
 	backoff time.Duration // between probes that only look again
 	sideAt  time.Time     // of the last requests to side endpoints
@@ -98,7 +99,7 @@ func (s *probeState) due(now time.Time) bool {
 	case s.last.IsZero(), s.wants&(probeFailure|probeDuplicate) != 0:
 		return true
 	case s.wants&probeIdentify != 0:
-		return since >= 5*time.Second || since < 0
+		return !s.known || since >= 5*time.Second || since < 0
 	case s.wants&probeInspect != 0:
 		return since >= inspectEvery || since < 0
 	default:
