@@ -26,6 +26,7 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
 	storeFlags(cmd, &o.Store)
 	webFlags(cmd, &o.Web)
 	cmd.Flag("web.enable-remote-write-receiver", "Accept samples at /api/v1/write.").BoolVar(&o.RemoteWriteReceiver)
+	cmd.Flag("web.enable-otlp-receiver", "Accept OTLP metrics at /api/v1/otlp/v1/metrics.").BoolVar(&o.OTLPReceiver)
 	cmd.Flag("web.enable-lifecycle", "Accepted for Prometheus's sake; reload is open to the admin scope.").BoolVar(&o.Lifecycle)
 	cmd.Flag("web.enable-admin-api", "Allow deletion and snapshots under /api/v1/admin.").BoolVar(&o.AdminAPI)
 	cmd.Flag("rules.builtin", "Evaluate the built-in recording rules and alerts.").Default("true").BoolVar(&o.BuiltinRules)
@@ -53,6 +54,8 @@ func webFlags(cmd *kingpin.CmdClause, w *app.WebOptions) {
 	cmd.Flag("web.config.file", "TLS and users, in Prometheus's web configuration format.").StringVar(&w.ConfigFile)
 	cmd.Flag("web.external-url", "Address under which this server is reached from outside, for links and host checks.").StringVar(&w.ExternalURL)
 	cmd.Flag("web.allowed-hosts", "Further host names under which requests may arrive (repeatable).").StringsVar(&w.AllowedHosts)
+	cmd.Flag("web.cors.origin", "Regular expression of whole origins whose pages may read from this server.").StringVar(&w.CORSOrigin)
+	cmd.Flag("web.tokens-file", "File of bearer tokens and their scopes: a line each: read, write or admin, and the token or sha256:HASH.").StringVar(&w.TokensFile)
 }
 
 // durationValue reads Prometheus's durations (15d, 1h30m) into a time.Duration.

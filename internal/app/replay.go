@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -49,9 +50,9 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 	a, err := api.New(api.Options{
 		Mode: api.ModeArchive, Version: o.Version, Dir: store.Dir(), Logger: o.Logger,
 		Registerer: registry, Gatherer: registry, Hosts: o.hosts, Access: o.access,
-		Reader: faces, Catalog: signals{faces}, Boards: faces,
-		Prometheus: api.Prometheus{Engine: store.Engine(), Queryable: store.Queryable(), Started: time.Now()},
-		Notices:    func() []api.Warning { return noticesOf(store.Notices()) },
+		Reader: api.NewStoreReader(faces.reader), Catalog: faces, Boards: faces,
+		Prometheus: api.Prometheus{Engine: store.Engine(), Queryable: store.Queryable(), Archive: store, Started: time.Now()},
+		Notices:    func() []api.Warning { return api.FromNotices(store.Notices()) },
 		UI:         ui,
 	})
 	if err != nil {
@@ -119,7 +120,7 @@ func Replay(ctx context.Context, o ReplayOptions) error {
 	}, why: "before the archive it refreshes"})
 	g.add(actor{name: "api", run: func(ctx context.Context) error {
 		if o.Out != nil {
-			fmtAddress(o.Out, o.Version, sockets.url(), archive.store.Dir())
+			fmt.Fprintf(o.Out, "rollscope %s: %s shows %s, read-only\n", o.Version, sockets.url(), archive.store.Dir())
 		}
 		if o.started != nil {
 			go o.started(sockets.url())

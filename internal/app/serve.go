@@ -55,6 +55,7 @@ type ServeOptions struct {
 	Web   WebOptions
 
 	RemoteWriteReceiver bool
+	OTLPReceiver        bool
 	Lifecycle           bool // accepted, has no effect: reload is open to the admin scope
 	AdminAPI            bool
 	BuiltinRules        bool
@@ -180,23 +181,19 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 		Mode: r.opts.mode, Version: r.opts.Version, Dir: r.store.Dir(), Logger: r.log,
 		Registerer: r.registry, Gatherer: r.registry,
 		Hosts: r.sockets.hosts(), Access: r.sockets.access(),
-		Reader: r.faces, Catalog: signals{r.faces}, Boards: r.faces,
-		Targets: scraped{r.scraper},
-		Rules: api.ManagedRules{
-			Manager: r.rules.Manager(), Alertmanagers: r.rules.Notifier(),
-			Webhooks: r.rules.Webhooks, Source: r.rules.Source,
-		},
+		Reader: api.NewStoreReader(r.faces.reader), Catalog: r.faces, Boards: r.faces,
+		Targets: api.ScrapeTargets{Manager: r.scraper}, Rules: api.StoreRules(r.rules),
 		Prometheus: api.Prometheus{
 			Engine: r.store.Engine(), Queryable: r.store.Queryable(), Exemplars: r.store.ExemplarQueryable(),
 			Appendable: r.store.Appendable(), DB: r.store.DB, Scrape: r.scraper.Prom(),
 			Alertmanagers: r.rules.Notifier(), Rules: r.rules.Manager(),
 			Config: func() promconfig.Config { return *r.config.Load().Prometheus }, Flags: r.opts.Flags,
 			LookbackDelta: r.opts.Store.Lookback, Retention: r.opts.Store.Retention.String(), Started: r.started,
-			RemoteWriteReceiver: r.opts.RemoteWriteReceiver, AdminAPI: r.opts.AdminAPI,
+			RemoteWriteReceiver: r.opts.RemoteWriteReceiver, OTLPReceiver: r.opts.OTLPReceiver, AdminAPI: r.opts.AdminAPI,
 		},
-		Drops: func() []api.Drop { return dropsOf(r.store, r.scraper) },
+		Drops: func() []api.Drop { return append(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store)...) },
 		Notices: func() []api.Warning {
-			return append(noticesOf(r.store.Notices()), r.notices()...)
+			return append(api.FromNotices(r.store.Notices()), r.notices()...)
 		},
 		ConfigView: func() api.ConfigView {
 			c := r.config.Load()
@@ -286,7 +283,7 @@ func (r *recorder) reload() error {
 }
 
 func (r *recorder) run(ctx context.Context) error {
-	for _, n := range append(noticesOf(r.store.Notices()), r.notices()...) {
+	for _, n := range r.notices() { // the store has logged its own
 		r.log.Warn(n.Message, "where", n.Where, "do", n.Hint)
 	}
 	g := &group{logger: r.log, grace: 2 * time.Minute}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/grafana/regexp"
+
 	"github.com/rollscope/rollscope/internal/api"
 )
 
@@ -17,6 +19,8 @@ type WebOptions struct {
 	ConfigFile   string   // Prometheus's web configuration: TLS and users; "" for none
 	ExternalURL  string   // under which others reach us; "" for none
 	AllowedHosts []string // further names under which requests may arrive
+	CORSOrigin   string   // regular expression of whole origins whose pages may read from us; "" for none
+	TokensFile   string   // bearer tokens and their scopes; "" for none
 }
 
 // sockets are the open listeners of the HTTP face. They are opened first of all, so that a busy port is
@@ -26,6 +30,8 @@ type sockets struct {
 	listeners []net.Listener
 	external  *url.URL
 	auth      *api.WebAuth
+	cors      *regexp.Regexp
+	tokens    []api.Token
 }
 
 // listen opens the sockets. With next it takes the following port, up to 50 times, while one is busy.
@@ -42,6 +48,22 @@ func listen(o WebOptions, next bool) (*sockets, error) {
 		return nil, err
 	}
 	s.auth = api.NewWebAuth(o.ConfigFile)
+	if o.CORSOrigin != "" {
+		re, err := regexp.Compile("^(?:" + o.CORSOrigin + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("--web.cors.origin: %w", err)
+		}
+		s.cors = re
+	}
+	if o.TokensFile != "" {
+		data, err := os.ReadFile(o.TokensFile)
+		if err != nil {
+			return nil, fmt.Errorf("--web.tokens-file: %w", err)
+		}
+		if s.tokens, err = api.ParseTokens(data, o.TokensFile); err != nil {
+			return nil, fmt.Errorf("--web.tokens-file: %w", err)
+		}
+	}
 	for _, addr := range o.Listen {
 		l, err := net.Listen("tcp", addr)
 		for tries := 0; err != nil && next && tries < 50; tries++ {
@@ -109,19 +131,17 @@ func (s *sockets) linkURL() *url.URL {
 
 func (s *sockets) hosts() api.Hosts {
 	name, _ := os.Hostname() // without it only addresses and configured names are good
-	return api.Hosts{Listen: s.addrs(), External: s.external, Allowed: s.opts.AllowedHosts, Hostname: name}
+	return api.Hosts{Listen: s.addrs(), External: s.external, Allowed: s.opts.AllowedHosts, Hostname: name, CORS: s.cors}
 }
 
 func (s *sockets) access() api.Access {
-	a := api.Access{Loopback: api.LoopbackOnly(s.addrs())}
-	if s.auth.Configured() {
-		a.Authenticated = s.auth.Authenticated
-	}
-	return a
+	return api.Access{Loopback: api.LoopbackOnly(s.addrs()), Authenticated: s.auth.Authenticated, Tokens: s.tokens}
 }
 
 // strangers tells whether people who have not said who they are can reach us: they get reads only.
-func (s *sockets) strangers() bool { return !s.auth.Configured() && !api.LoopbackOnly(s.addrs()) }
+func (s *sockets) strangers() bool {
+	return !s.auth.Configured() && len(s.tokens) == 0 && !api.LoopbackOnly(s.addrs())
+}
 
 func (s *sockets) serve(ctx context.Context, a *api.API) error {
 	return a.Serve(ctx, s.listeners, s.opts.ConfigFile)
