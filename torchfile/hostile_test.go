@@ -26,7 +26,7 @@ var hostile = map[string]struct {
 	"eval in protocol 0":   {"c__builtin__\neval\n(S'1+1'\ntR.", nil, `{"$obj":{"class":"builtins.eval","state":{},"args":["1+1"],"call":true}}`},
 	"inst":                 {"(S'id'\nios\nsystem\n.", nil, `{"$obj":{"class":"os.system","state":{},"args":["id"]}}`},
 	"obj":                  {"(cos\nsystem\nS'id'\no.", nil, `{"$obj":{"class":"os.system","state":{},"args":["id"]}}`},
-	"getattr chain":        {"\x80\x02c__builtin__\ngetattr\nq\x00cos\nq\x01sys\n" /* broken on purpose below */, ErrCorrupt, ""},
+	"getattr chain":        {attrChain(3000), ErrLimit, ""},
 	"memo bomb":            {"\x80\x02]r\xff\xff\xff\xff.", nil, `[]`},
 	"memo slots":           {"\x80\x02N" + strings.Repeat("r\xff\xff\xff\x7f", 3) + ".", nil, `null`},
 	"unassigned memo":      {"\x80\x02h\x05.", ErrCorrupt, ""},
@@ -67,17 +67,9 @@ var hostile = map[string]struct {
 	"late change":          {"\x80\x02](}q\x00}h\x00" + uni("k") + "K\x01s0e.", nil, `[{"k":1},{}]`},
 }
 
-func init() {
-	// Nested attribute names must not grow without bound.
-	p := "\x80\x02c__builtin__\ngetattr\nq\x00cos\npath\n"
-	for range 2000 {
-		p += "q\x01" // the name so far
-		p = strings.TrimSuffix(p, "q\x01")
-	}
-	h := hostile["getattr chain"]
-	h.pickle = "\x80\x02" + strings.Repeat("c__builtin__\ngetattr\n", 3000) + "cos\npath\n" + strings.Repeat(uni("x")+"\x86R", 3000) + "."
-	h.err = ErrLimit
-	hostile["getattr chain"] = h
+// attrChain asks for an attribute of an attribute of an attribute ...
+func attrChain(n int) string {
+	return "\x80\x02" + strings.Repeat("c__builtin__\ngetattr\n", n) + "cos\npath\n" + strings.Repeat(uni("x")+"\x86R", n) + "."
 }
 
 // laughs is a list of lists of lists ..., each twice the same: 2^n elements in all.

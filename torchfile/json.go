@@ -2,6 +2,7 @@ package torchfile
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -85,11 +86,15 @@ func (j *jsonWriter) value(v Value) error {
 	}
 	switch v.Kind() {
 	case KindInvalid:
-		if err := v.Err(); err != nil {
+		err := v.Err()
+		if isLimit(err) || errors.Is(err, ErrOrder) {
 			return err
 		}
+		if err != nil {
+			j.failed(err)
+			return nil
+		}
 		j.str("null")
-		return nil
 	case KindNone:
 		j.str("null")
 	case KindBool:
@@ -184,10 +189,14 @@ func (j *jsonWriter) soften(v Value, fn func(Value) error) error {
 		return err
 	}
 	j.buf = j.buf[:at]
-	j.str(`{"$error":`)
-	j.buf = appendJSONString(j.buf, []byte(err.Error()))
-	j.str("}")
+	j.failed(err)
 	return nil
+}
+
+func (j *jsonWriter) failed(err error) {
+	j.str(`{"$error":`)
+	j.quoted(err.Error())
+	j.str("}")
 }
 
 func (j *jsonWriter) tagged(tag string, fn func() error) error {
