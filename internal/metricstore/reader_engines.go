@@ -169,7 +169,8 @@ func (r *Reader) readEngines(ctx context.Context, from, to time.Time) (_ fleetEn
 	if err := x.observe(ctx, q, signal.TargetInfoSeries, nil); err != nil {
 		return fleetEntry{}, err
 	}
-	for _, b := range []engine.Backend{engine.SGLang, engine.VLLM, engine.DynamoWorker, engine.DynamoFrontend} {
+	// The frontend before the worker: it has the runtime's metrics as well, and the first word counts.
+	for _, b := range []engine.Backend{engine.SGLang, engine.VLLM, engine.DynamoFrontend, engine.DynamoWorker} {
 		if err := x.backend(ctx, q, b, byBackend[b]); err != nil {
 			return fleetEntry{}, err
 		}

@@ -601,6 +601,12 @@ func (x *reading) worst(ctx context.Context) error {
 			}
 		}
 	}
+	for key := range numbers { // a prefill engine is not the worst at generating tokens
+		instance, _, _ := strings.Cut(key, "\x00")
+		if e, ok := x.fleet.find(instance); ok && !x.applies(e) {
+			delete(numbers, key)
+		}
+	}
 	if len(numbers) < 2 {
 		return nil
 	}

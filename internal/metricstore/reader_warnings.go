@@ -15,13 +15,10 @@ import (
 // fleetWarnings looks for what makes an engine's numbers wrong or surprising.
 func (r *Reader) fleetWarnings(ctx context.Context, x *fleetReader, f fleetEntry, from, to time.Time) ([]Warning, error) {
 	var out []Warning
+	both := map[string][]string{} // engines by router
 	for _, e := range f.engines {
 		if router, ok := x.views[e.Instance][engine.ViaRouter]; ok && e.View != engine.ViaRouter {
-			out = append(out, Warning{
-				Code:    "both_views",
-				Message: fmt.Sprintf("%s is scraped itself and through the router %s; its own scrape counts, and it counts once.", e.Name, router),
-				Where:   e.Instance,
-			})
+			both[router] = append(both[router], e.Name)
 		}
 		if visible := max(1, len(e.DPRanks)); e.DPSize > visible {
 			out = append(out, Warning{
@@ -31,6 +28,21 @@ func (r *Reader) fleetWarnings(ctx context.Context, x *fleetReader, f fleetEntry
 				Hint:    "The ranks overwrite one another's metrics: this engine's version has no dp_rank label. Its numbers are those of one rank.",
 			})
 		}
+	}
+	for _, router := range sortedKeys(both) {
+		names := both[router]
+		are := "is scraped itself"
+		if len(names) > 1 {
+			are = "are scraped themselves"
+		}
+		if len(names) > 3 {
+			names = append(slices.Clone(names[:3]), fmt.Sprintf("%d more", len(names)-3))
+		}
+		out = append(out, Warning{
+			Code:    "both_views",
+			Message: fmt.Sprintf("%s %s and through the router %s; the engine's own scrape counts, once.", strings.Join(names, ", "), are, router),
+			Where:   router,
+		})
 	}
 	out = append(out, modelWarnings(x, f)...)
 	for _, c := range x.res.Conflicts() {

@@ -179,8 +179,7 @@ func (s *Store) open() error {
 		}
 	}
 	if n, ok := FilesystemNotice(o.Dir, mounts, os.Getenv); ok {
-		s.notices.put(n)
-		s.log.Warn(n.Message, "where", n.Where, "hint", n.Hint)
+		s.notices.put(n) // the program prints the notices there are at its start
 	}
 	db, err := s.openDB()
 	if err != nil {
