@@ -35,6 +35,14 @@ func (w *watcher) of(t *promscrape.Target) *target {
 	return v.(*target)
 }
 
+// each calls f for every target that is known.
+func (w *watcher) each(f func(*target)) {
+	w.targets.Range(func(_, v any) bool {
+		f(v.(*target))
+		return true
+	})
+}
+
 // AppenderV2 opens the appender of one scrape.
 func (w *watcher) AppenderV2(ctx context.Context) storage.AppenderV2 {
 	next := w.next.AppenderV2(ctx)

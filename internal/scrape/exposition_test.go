@@ -233,6 +233,7 @@ func TestFindings(t *testing.T) {
 		{"pid", "# TYPE sglang:a gauge\nsglang:a{pid=\"7\"} 1\n", "text/plain", []string{"pid_label:2"}},
 		{"own time", "# TYPE a gauge\na 1 1780000000000\n", "text/plain", []string{"timestamps:2"}},
 		{"two spellings", "# TYPE sglang:a gauge\nsglang:a 1\nsglang_b 2\n", "text/plain", []string{"mixed_spelling:0", "no_type:3"}},
+		{"idle rank", "# TYPE sglang:gen_throughput gauge\nsglang:gen_throughput{dp_rank=\"0\"} 9\nsglang:gen_throughput{dp_rank=\"1\"} 0\n", "text/plain", []string{"idle_ranks:3"}},
 		{"histogram without buckets", "# TYPE a histogram\na_sum 1\na_count 1\n", "text/plain", []string{"type_mismatch:1"}},
 		{"gauge with buckets", "# TYPE a gauge\na 1\na_bucket{le=\"1.0\"} 1\na_bucket{le=\"+Inf\"} 1\n", "text/plain", []string{"type_mismatch:1", "no_type:3"}},
 	} {

@@ -365,6 +365,7 @@ func (b *builder) gauges() {
 				Message: fmt.Sprintf("%s carries a pid: one series for each process there ever was", f.Name)})
 		}
 	}
+	b.idleRanks()
 	if stamped > 0 {
 		b.find(Finding{Code: "timestamps", Level: LevelInfo, Line: firstStamp,
 			Message: fmt.Sprintf("%d samples carry a time of their own and are stored at it", stamped)})
@@ -379,6 +380,31 @@ func (b *builder) gauges() {
 			}
 		}
 	}
+}
+
+// idleRanks tells of data-parallel ranks that do nothing while others work.
+func (b *builder) idleRanks() {
+	i, ok := b.byName["sglang:gen_throughput"]
+	if !ok {
+		return
+	}
+	var idle []string
+	busy, line := 0, 0
+	for _, s := range b.e.Samples {
+		if r := s.Labels.Get("dp_rank"); s.Family == i && r != "" {
+			if s.Value == 0 {
+				idle = append(idle, r)
+				line = s.Line
+			} else {
+				busy++
+			}
+		}
+	}
+	if busy == 0 || len(idle) == 0 {
+		return
+	}
+	b.find(Finding{Code: "idle_ranks", Level: LevelWarn, Line: line, Family: "sglang:gen_throughput",
+		Message: fmt.Sprintf("DP rank %s generates nothing while %d others do: the ranks are not balanced", strings.Join(idle, ", "), busy)})
 }
 
 // takesFloat tells whether Prometheus 3 (and Rollscope, where no TYPE was written) stores the value

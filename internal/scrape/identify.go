@@ -62,7 +62,8 @@ func (m *Manager) inspected(t *target, e *Exposition) {
 		t.exposition.dpRanks = vllmRanks(e)
 	}
 	m.typeChanges(t, e, old.at.IsZero())
-	m.layouts.update(t, t.exposition.layouts)
+	m.fleet.update(t, t.exposition.layouts)
+	m.fleet.see(t, e)
 }
 
 // vllmRanks reads vLLM's data-parallel ranks, which it calls engine.
@@ -141,14 +142,9 @@ func (p *prober) identify(ctx context.Context, t *target, e *Exposition) {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := !t.identified || t.identity != id
-	said := t.identity
 	t.identity, t.identified, t.probe.known = id, true, true
 	t.probe.wants &^= probeIdentify | probeInspect // asked for by scrapes while this ran
 	p.m.ranks(t)
-	if !changed || (said == id && !fresh) {
-		return
-	}
 	if t.once("identity:" + fmt.Sprint(id)) {
 		p.m.log.Info("the target is "+Describe(id), "target", t, "backend", string(id.Backend), "role", string(id.Role),
 			"version", id.Version, "model", id.Model, "dp_size", id.DPSize, "spelling", string(e.Spelling))

@@ -262,3 +262,45 @@ func TestTypeChange(t *testing.T) {
 		})
 	})
 }
+
+// Case M03: one model under two names is said, with the proof by worker_addr where there is one.
+func TestModelNamesOfARouter(t *testing.T) {
+	direct := serve(t, &page{body: read(t, "testdata/cases/M03/engine.prom")})
+	router := read(t, "testdata/cases/M03/router.prom")
+	proven := strings.ReplaceAll(router, "10.0.0.11:30000", direct)
+	r := start(t, yamlConfig(t, jobFor("direct", direct)+
+		jobFor("probable", serve(t, &page{path: "/engine_metrics", body: router}))+"  metrics_path: /engine_metrics\n"+
+		jobFor("proven", serve(t, &page{path: "/engine_metrics", body: proven}))+"  metrics_path: /engine_metrics\n"))
+	for job, want := range map[string]string{"probable": "probably the same", "proven": "the same, by worker_addr"} {
+		eventually(t, job, func() bool {
+			for _, ti := range r.m.Targets() {
+				if ti.Job == job && slices.ContainsFunc(ti.Findings, func(f Finding) bool {
+					return f.Code == "model_renamed" && strings.Contains(f.Message, want) && strings.Contains(f.Message, "acme/chat-7b:v2")
+				}) {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	eventually(t, "worker_addr is intact", func() bool {
+		return len(r.points(t, name("sglang:realtime_tokens_total"), eq("worker_addr", "http://10.0.0.11:30000"))) == 1
+	})
+}
+
+// A router's serving port has no /metrics: the user is told what to scrape there.
+func TestRouterAskedForMetrics(t *testing.T) {
+	p := &page{path: "/engine_metrics", other: func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/list_workers" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, `{"urls":["http://10.0.0.1:1"]}`)
+	}}
+	addr := serve(t, p)
+	r := start(t, yamlConfig(t, jobFor("a", addr)))
+	eventually(t, "it is told", func() bool {
+		ti := r.first()
+		return ti.Reason == "http_404" && strings.Contains(ti.Hint, "--scrape "+addr+"/list_workers") && strings.Contains(ti.Hint, "/engine_metrics")
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ type Manager struct {
 	lenient *lenience
 	prober  *prober
 	sources *sources
-	layouts *layoutTable
+	fleet   *fleet
 
 	mu        sync.Mutex
 	cfg       *config.Config
@@ -95,7 +96,7 @@ func New(o Options) (*Manager, error) {
 	if m.rule, err = spellingRule(); err != nil {
 		return nil, fmt.Errorf("scrape: %w", err)
 	}
-	m.layouts = newLayoutTable()
+	m.fleet = newFleet()
 	m.watch = newWatcher(m)
 	m.lenient = newLenience(m)
 	m.prober = newProber(m)
@@ -159,14 +160,22 @@ func (m *Manager) use(c *config.Config, next *promconfig.Config) error {
 		sets[sc.JobName] = sc.ServiceDiscoveryConfigs
 	}
 	m.prober.configure(byJob)
-	m.sources.configure(c, byJob)
+	// Targets of a job come after the job: the scrape manager does not look again for one it did not know.
 	if err := m.prom.ApplyConfig(next); err != nil {
 		return err
 	}
+	m.sources.configure(c, byJob)
 	if m.disco != nil {
 		if err := m.disco.ApplyConfig(sets); err != nil {
 			return err
 		}
+	}
+	if m.cfg != nil && !reflect.DeepEqual(m.cfg.Rollscope.Engines, c.Rollscope.Engines) {
+		m.watch.each(func(t *target) { // their roles may be others now
+			t.mu.Lock()
+			t.identified = false
+			t.mu.Unlock()
+		})
 	}
 	m.cfg, m.effective = c, byJob
 	return nil
@@ -187,10 +196,7 @@ func (m *Manager) effectiveConfig(c *config.Config) (*promconfig.Config, error) 
 		taken[sc.JobName] = true
 		next.ScrapeConfigs = append(next.ScrapeConfigs, m.adapt(sc))
 	}
-	for _, j := range dynamicJobs(c) {
-		if taken[j.name] {
-			return nil, fmt.Errorf("job_name %q is what targets from flags are called; give the scrape config another name", j.name)
-		}
+	for _, j := range dynamicJobs(c, taken) {
 		sc := promconfig.DefaultScrapeConfig
 		sc.JobName, sc.MetricsPath = j.name, j.path
 		if err := sc.Validate(c.Prometheus.GlobalConfig); err != nil {

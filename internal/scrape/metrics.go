@@ -62,7 +62,7 @@ func (m *Manager) drop(t *target, reason string, n int64) {
 // countedByStore tells of what the appendable refused that it has counted it already.
 func (m *Manager) countedByStore(reason string) bool {
 	switch reason {
-	case dropOutOfOrder, dropTooOld, dropTooNew, dropDuplicateTime:
+	case dropOutOfOrder, dropTooOld, dropDuplicateTime: // not dropTooNew: Prometheus refuses it before the store
 		return m.opts.StoreCounts
 	}
 	return false

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,12 +133,10 @@ func (p *prober) run(ctx context.Context) {
 			wg.Wait()
 			return
 		case <-tick.C:
-			p.m.watch.targets.Range(func(_, v any) bool {
-				t := v.(*target)
+			p.m.watch.each(func(t *target) {
 				t.mu.Lock()
 				p.offer(t)
 				t.mu.Unlock()
-				return true
 			})
 		}
 	}
@@ -147,7 +146,7 @@ func (p *prober) run(ctx context.Context) {
 func (p *prober) probe(ctx context.Context, t *target) {
 	t.mu.Lock()
 	wants := t.probe.wants
-	t.probe.wants, t.probe.queued = 0, false
+	t.probe.wants = 0
 	t.probe.last = p.m.opts.Now()
 	if wants == probeAgain {
 		t.probe.backoff = min(max(2*t.probe.backoff, againFrom), againUpTo)
@@ -155,6 +154,12 @@ func (p *prober) probe(ctx context.Context, t *target) {
 		t.probe.backoff = 0
 	}
 	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		t.probe.queued = false // only now: one probe of a target at a time
+		p.offer(t)
+		t.mu.Unlock()
+	}()
 
 	a := p.metrics(ctx, t)
 	if ctx.Err() != nil {
@@ -163,6 +168,7 @@ func (p *prober) probe(ctx context.Context, t *target) {
 	u := t.url()
 	if f, bad := classifyAnswer(a, u); bad {
 		p.count("failed")
+		p.perhapsRouter(ctx, t, a, &f)
 		t.mu.Lock()
 		if t.up != nil && !*t.up {
 			p.m.fail(t, f)
@@ -194,6 +200,40 @@ func (p *prober) probe(ctx context.Context, t *target) {
 	}
 }
 
+// perhapsRouter looks, once for each target, whether a router answers where there are no metrics: its
+// serving port has none under the path that engines have.
+func (p *prober) perhapsRouter(ctx context.Context, t *target, a answer, f *failure) {
+	if a.err != nil || a.status != http.StatusNotFound || strings.TrimRight(t.prom.URL().Path, "/") != "/metrics" {
+		return
+	}
+	t.mu.Lock()
+	asked := !t.once("router?")
+	hint := t.routerHint
+	t.mu.Unlock()
+	if !asked {
+		for _, u := range WorkerListURLs("") {
+			list := p.get(ctx, t, base(t)+u, "application/json", p.m.opts.ProbeTimeout)
+			if list.err != nil || list.status != http.StatusOK {
+				continue
+			}
+			workers, skipped, err := ParseWorkerList(list.body)
+			if err != nil {
+				continue
+			}
+			host := t.prom.URL().Host
+			hint = fmt.Sprintf("a router answers here and lists %d engines: scrape %s/engine_metrics for its view of them, or --scrape %s%s to scrape each directly",
+				len(workers)+len(skipped), host, host, u)
+			t.mu.Lock()
+			t.routerHint = hint
+			t.mu.Unlock()
+			break
+		}
+	}
+	if hint != "" {
+		f.hint = hint
+	}
+}
+
 func (p *prober) count(result string) { p.m.metrics.probes.WithLabelValues(result).Inc() }
 
 // job gives the scrape config of a target; nil when it is gone.
@@ -201,6 +241,14 @@ func (p *prober) job(t *target) *promconfig.ScrapeConfig {
 	t.mu.Lock()
 	pool := t.pool
 	t.mu.Unlock()
+	if pool == "" {
+		for name, ts := range p.m.prom.TargetsActive() {
+			if slices.Contains(ts, t.prom) {
+				t.setPool(name)
+				pool = name
+			}
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.jobs[pool]

@@ -35,23 +35,36 @@ const (
 )
 
 // dynamicJob is a scrape config that flags ask for.
-type dynamicJob struct{ name, path string }
+type dynamicJob struct {
+	name string // job_name
+	role string // jobRouter, jobRouterSelf or jobWorkers
+	path string
+}
 
-func dynamicJobs(c *config.Config) []dynamicJob {
+// dynamicJobs lists the jobs of the targets that flags name. A name that the configuration uses is
+// left to it.
+func dynamicJobs(c *config.Config, taken map[string]bool) []dynamicJob {
 	var out []dynamicJob
+	add := func(role, path string) {
+		name := role
+		for taken[name] {
+			name += "-found"
+		}
+		out = append(out, dynamicJob{name, role, path})
+	}
 	if len(c.FollowLogs) > 0 || len(c.Routers) > 0 {
-		out = append(out, dynamicJob{jobRouter, "/engine_metrics"})
+		add(jobRouter, "/engine_metrics")
 	}
 	if len(c.FollowLogs) > 0 {
-		out = append(out, dynamicJob{jobRouterSelf, "/metrics"})
+		add(jobRouterSelf, "/metrics")
 	}
 	if len(c.WorkerLists) > 0 {
-		out = append(out, dynamicJob{jobWorkers, "/metrics"})
+		add(jobWorkers, "/metrics")
 	}
 	return out
 }
 
-// TargetsForRouter gives the targets of an SGLang router: its view of its engines and, when
+// TargetsForRouter gives the targets of an SGLang router by job: its view of its engines and, when
 // promPort is not 0, its own metrics.
 func TargetsForRouter(host string, port, promPort int) map[string][]*targetgroup.Group {
 	out := map[string][]*targetgroup.Group{}
@@ -76,8 +89,9 @@ type sources struct {
 
 	mu         sync.Mutex
 	jobs       map[string]*promconfig.ScrapeConfig
+	names      map[string]string // of dynamic jobs, by role
 	discovered map[string][]*targetgroup.Group
-	dynamic    map[string]map[string][]*targetgroup.Group // origin -> job -> groups
+	dynamic    map[string]map[string][]*targetgroup.Group // origin -> job's role -> groups
 	skipped    map[string][]Skipped                       // by origin
 	sockets    map[string][]string                        // dial address -> unix sockets behind it
 	wanted     map[string]func(context.Context)           // origin -> what follows it
@@ -117,8 +131,18 @@ func (s *sources) configure(c *config.Config, jobs map[string]*promconfig.Scrape
 	for _, f := range c.FollowLogs {
 		want["log "+f] = func(ctx context.Context) { s.followLog(ctx, "log "+f, f) }
 	}
+	taken := map[string]bool{}
+	if scs, err := c.Prometheus.GetScrapeConfigs(); err == nil { // it was read before
+		for _, sc := range scs {
+			taken[sc.JobName] = true
+		}
+	}
+	names := map[string]string{}
+	for _, j := range dynamicJobs(c, taken) {
+		names[j.role] = j.name
+	}
 	s.mu.Lock()
-	s.jobs, s.wanted = jobs, want
+	s.jobs, s.names, s.wanted = jobs, names, want
 	s.mu.Unlock()
 	static := map[string][]*targetgroup.Group{}
 	for _, r := range c.Routers {
@@ -236,8 +260,8 @@ func (s *sources) joined() map[string][]*targetgroup.Group {
 	origins := slices.Collect(maps.Keys(s.dynamic))
 	sort.Strings(origins)
 	for _, o := range origins {
-		for job, groups := range s.dynamic[o] {
-			add(job, groups)
+		for role, groups := range s.dynamic[o] {
+			add(s.names[role], groups)
 		}
 	}
 	s.sockets = map[string][]string{}

@@ -329,10 +329,10 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "b is stored", func() bool { return len(r.points(t, name("b"))) == 1 && jobs() == "a b" })
-	bad := yamlConfig(t, jobFor(jobWorkers, a))
-	bad.WorkerLists = []config.WorkerList{{URL: "http://127.0.0.1:1/workers"}}
-	if err := r.m.Apply(bad); err == nil || !strings.Contains(err.Error(), jobWorkers) {
-		t.Errorf("two jobs of one name: %v", err)
+	bad := yamlConfig(t, jobFor("c", a))
+	bad.Prometheus.ScrapeConfigFiles = []string{"testdata/cases/M01/engine.prom"}
+	if err := r.m.Apply(bad); err == nil || !strings.Contains(err.Error(), "engine.prom") {
+		t.Errorf("a scrape config file that is none: %v", err)
 	}
 	if err := r.m.Apply(nil); err == nil {
 		t.Error("no configuration is accepted")
@@ -367,4 +367,34 @@ func TestNewWithoutAStore(t *testing.T) {
 	if _, err := New(Options{}); err == nil {
 		t.Error("no error")
 	}
+}
+
+// A job that the configuration calls as flags' targets would be called keeps its name.
+func TestNamesOfFoundJobs(t *testing.T) {
+	eng := serve(t, &page{body: "sglang:num_running_reqs 1\n"})
+	router := newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, `{"urls":["http://%s"]}`, eng) }))
+	c := yamlConfig(t, jobFor(jobWorkers, eng))
+	c.WorkerLists = []config.WorkerList{{URL: "http://" + router + "/list_workers"}}
+	r := start(t, c)
+	eventually(t, "both are stored", func() bool { return len(r.points(t, name("sglang:num_running_reqs"))) == 2 })
+	if ts := r.m.Targets(); len(ts) != 2 || ts[0].Job != jobWorkers || ts[1].Job != jobWorkers+"-found" {
+		t.Errorf("targets %+v", ts)
+	}
+}
+
+// A target that is gone is forgotten.
+func TestSweep(t *testing.T) {
+	a := serve(t, &page{body: "a 1\nbad line here\n"})
+	r := start(t, yamlConfig(t, jobFor("a", a)))
+	eventually(t, "it is read around its bad line", func() bool { return r.first().Lenient })
+	if err := r.m.Apply(yamlConfig(t, "")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left of it", func() bool {
+		n := 0
+		r.m.watch.each(func(*target) { n++ })
+		r.m.lenient.mu.Lock()
+		defer r.m.lenient.mu.Unlock()
+		return n == 0 && len(r.m.lenient.routed) == 0
+	})
 }

@@ -47,16 +47,19 @@ type target struct {
 	appendErr error  // of the scrape that runs: what the parser or the limits refused
 	appended  bool   // appendErr is of the scrape that runs
 
-	scrapes  int64
-	samples  int
-	up       *bool // as the last scrape went; nil before it and while there are no metrics yet
-	reason   Reason
-	message  string // of the failure, with the body quoted
-	hint     string
-	lastAt   int64 // of the last scrape, milliseconds
-	drops    map[string]int64
-	findings map[string]Finding // by key
-	warned   map[string]bool    // what was logged once
+	scrapes int64
+	absent  int // rounds in which it was not among the active targets
+	samples int
+	up      *bool // as the last scrape went; nil before it and while there are no metrics yet
+	reason  Reason
+	message string // of the failure, with the body quoted
+	hint    string
+	// routerHint is what to do instead, when a router answers where metrics were asked for.
+	routerHint string
+	lastAt     int64 // of the last scrape, milliseconds
+	drops      map[string]int64
+	findings   map[string]Finding // by key
+	warned     map[string]bool    // what was logged once
 
 	identity   Identity
 	identified bool
@@ -312,7 +315,7 @@ func (m *Manager) info(pool string, pt *promscrape.Target) TargetInfo {
 	for _, f := range t.findings {
 		ti.Findings = append(ti.Findings, f)
 	}
-	ti.Findings = append(ti.Findings, m.layouts.findings(t)...)
+	ti.Findings = append(ti.Findings, m.fleet.findings(t)...)
 	sortFindings(ti.Findings)
 	for r, n := range t.drops {
 		ti.Drops[r] = n
@@ -346,11 +349,12 @@ func (m *Manager) sweep() {
 		if !active[k.(*promscrape.Target)] {
 			t := v.(*target)
 			t.mu.Lock()
-			old := t.scrapes > 0
+			t.absent++ // the first time it may be one that is just being added
+			gone := t.absent > 1
 			t.mu.Unlock()
-			if old {
+			if gone {
 				m.watch.targets.Delete(k)
-				m.layouts.forget(t)
+				m.fleet.forget(t)
 				m.lenient.forget(t)
 			}
 		}

@@ -7,17 +7,27 @@ import (
 	"sync"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/rollscope/rollscope/internal/engine"
 )
 
-// layoutTable compares the bucket bounds of one histogram over all targets: engines of one fleet may
-// be started with different bounds, and percentiles over both are wrong.
-type layoutTable struct {
+// fleet compares targets: engines may be started with different bucket bounds, and percentiles over
+// both are wrong; a router may write other names than its engines.
+type fleet struct {
 	mu     sync.Mutex
 	family map[string]map[*target]string // histogram -> target -> bounds
+	models map[*target]view
 }
 
-func newLayoutTable() *layoutTable {
-	return &layoutTable{family: map[string]map[*target]string{}}
+// view is how a target names its models.
+type view struct {
+	router bool     // it speaks for its engines
+	models []string // model_name
+	at     []string // of a router: its engines' host:port; else its own
+}
+
+func newFleet() *fleet {
+	return &fleet{family: map[string]map[*target]string{}, models: map[*target]view{}}
 }
 
 // layoutsOf gives the bounds of every histogram, written as one string.
@@ -41,7 +51,7 @@ func layoutsOf(e *Exposition) map[string]string {
 }
 
 // update replaces what is known of a target.
-func (l *layoutTable) update(t *target, layouts map[string]string) {
+func (l *fleet) update(t *target, layouts map[string]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for f, m := range l.family {
@@ -57,7 +67,56 @@ func (l *layoutTable) update(t *target, layouts map[string]string) {
 	}
 }
 
-func (l *layoutTable) forget(t *target) { l.update(t, nil) }
+func (l *fleet) forget(t *target) {
+	l.update(t, nil)
+	l.mu.Lock()
+	delete(l.models, t)
+	l.mu.Unlock()
+}
+
+// see records how a target names its models.
+func (l *fleet) see(t *target, e *Exposition) {
+	v := view{router: e.Backend == engine.EngineMetrics, models: e.Models, at: []string{t.instance()}}
+	if v.router {
+		v.at = nil
+		for _, a := range e.WorkerAddrs {
+			i, _ := engine.InstanceOf(a)
+			v.at = append(v.at, i)
+		}
+	}
+	l.mu.Lock()
+	l.models[t] = v
+	l.mu.Unlock()
+}
+
+// renamed lists models that a router writes with _ for a colon. l.mu is held.
+func (l *fleet) renamed(t *target) []Finding {
+	mine, ok := l.models[t]
+	if !ok || !mine.router {
+		return nil
+	}
+	var out []Finding
+	for o, v := range l.models {
+		if v.router || o == t {
+			continue
+		}
+		for _, m := range v.models {
+			r := strings.ReplaceAll(m, ":", "_")
+			if r == m || !slices.Contains(mine.models, r) {
+				continue
+			}
+			how := "probably the same"
+			if slices.Contains(mine.at, o.instance()) {
+				how = "the same, by worker_addr"
+			}
+			out = append(out, Finding{Code: "model_renamed", Level: LevelWarn, Series: r,
+				Message: fmt.Sprintf("this router writes model_name=%q for %q of %s (%s): routers replace every colon", r, m, o.instance(), how),
+				Hint:    "one model stands under two names; select by the engine's own series"})
+		}
+	}
+	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(a.Message, b.Message) })
+	return slices.CompactFunc(out, func(a, b Finding) bool { return a.Series == b.Series })
+}
 
 // Layout is one set of bucket bounds of a histogram with the targets that have it.
 type Layout struct {
@@ -68,11 +127,11 @@ type Layout struct {
 // Layouts gives the histograms of which the fleet has more than one set of bucket bounds, most
 // targets first.
 func (m *Manager) Layouts() map[string][]Layout {
-	m.layouts.mu.Lock()
-	defer m.layouts.mu.Unlock()
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
 	out := map[string][]Layout{}
-	for f := range m.layouts.family {
-		if ls := m.layouts.of(f); len(ls) > 1 {
+	for f := range m.fleet.family {
+		if ls := m.fleet.of(f); len(ls) > 1 {
 			out[f] = ls
 		}
 	}
@@ -80,7 +139,7 @@ func (m *Manager) Layouts() map[string][]Layout {
 }
 
 // of groups the targets of one histogram by layout. l.mu is held.
-func (l *layoutTable) of(family string) []Layout {
+func (l *fleet) of(family string) []Layout {
 	by := map[string][]string{}
 	for t, b := range l.family[family] {
 		by[b] = append(by[b], t.instance())
@@ -100,10 +159,10 @@ func (l *layoutTable) of(family string) []Layout {
 }
 
 // findings lists the histograms of a target whose bounds differ from another target's.
-func (l *layoutTable) findings(t *target) []Finding {
+func (l *fleet) findings(t *target) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []Finding
+	out := l.renamed(t)
 	for f, m := range l.family {
 		mine, ok := m[t]
 		if !ok {
