@@ -129,3 +129,16 @@ func TestEngineDown(t *testing.T) {
 	s.at(64*time.Minute, 68*time.Minute, "SGLangDown fails:1")
 	s.want("lost by backend", s.query(`count by (backend) (`+LostSeries+`)`, 68*time.Minute), `{backend="sglang"} 1`, `{backend="vllm"} 1`)
 }
+
+// A role that was not known at the first scrapes leaves a second identity behind: the engine is lost once.
+func TestLostOnce(t *testing.T) {
+	s := load(t, `load 15s
+	  up{job="sglang",instance="a:1"} 1x28 0x100
+	  sglang:num_requests_total{job="sglang",instance="a:1",model_name="m",engine_type="unified"} 0x28 stale
+	  sglang:num_running_reqs{job="sglang",instance="a:1",model_name="m",engine_type="decode",tp_rank="0"} _x8 1x20 stale
+	`)
+	s.only("rollscope_identity", "sglang")
+	s.step = 30 * time.Second
+	s.at(time.Minute, 9*time.Minute, "SGLangDown a:1")
+	s.want("lost", s.query(`sum by (instance, role) (`+LostSeries+`)`, 9*time.Minute), `{instance="a:1", role="decode"} 1`)
+}

@@ -98,7 +98,8 @@ func infoExpr(b engine.Backend) string {
 }
 
 // lostExpr is the rule of LostSeries. A target that answers is not lost even while it has nothing to say,
-// as after a restart.
+// as after a restart. Of several identities in the last hour (a role that was not known at the first
+// scrape, another model) the newest is the engine's: it is lost once.
 func lostExpr() string {
-	return fmt.Sprintf(`last_over_time(%[1]s[1h]) unless on (instance) (%[1]s or up == 1) or (%[2]s and on (instance) up == 0)`, InfoSeries, LostSeries)
+	return fmt.Sprintf(`(topk by (instance) (1, max_over_time(timestamp(%[1]s)[1h:1m])) > bool 0) unless on (instance) (%[1]s or up == 1) or (%[2]s and on (instance) up == 0)`, InfoSeries, LostSeries)
 }
