@@ -218,3 +218,23 @@ func FuzzLoad(f *testing.F) {
 }
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestChanges(t *testing.T) {
+	load := func(s string) *Config {
+		t.Helper()
+		c, err := Load([]byte(s), "x.yml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const old = "global: {scrape_interval: 5s}\nrule_files: [a.yml]\nscrape_configs:\n- job_name: a\n- job_name: b\n- job_name: c\n  metrics_path: /x\nrollscope:\n  alerts: [{name: x, disabled: true}]\n"
+	const next = "global: {scrape_interval: 5s}\nrule_files: [b.yml]\nscrape_configs:\n- job_name: a\n- job_name: c\n  metrics_path: /y\n- job_name: d\nrollscope:\n  alerts: [{name: x, disabled: false}]\n"
+	if got := load(old).Changes(load(old)); len(got) != 0 {
+		t.Errorf("nothing changed: %q", got)
+	}
+	want := "job c changed; job d added; job b removed; rule_files changed; rollscope.alerts changed"
+	if got := strings.Join(load(next).Changes(load(old)), "; "); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -54,7 +54,7 @@ const (
 )
 
 // MaxSamples is how many samples [Inspect] keeps; the rest is counted.
-const MaxSamples = 500_000
+const MaxSamples = 200_000
 
 // Exposition is what [Inspect] found in a body.
 type Exposition struct {

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 	promscrape "github.com/prometheus/prometheus/scrape"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/logging"
 
 	"github.com/rollscope/rollscope/internal/config"
 	"github.com/rollscope/rollscope/internal/signal"
@@ -107,7 +108,7 @@ func New(o Options) (*Manager, error) {
 		DiscoveryReloadInterval:  model.Duration(o.DiscoveryInterval),
 		DiscoveryReloadOnStartup: true,
 		HTTPClientOptions:        []commonconfig.HTTPClientOption{commonconfig.WithDialContextFunc(m.lenient.dial)},
-	}, slog.New(&tap{m: m, next: m.log.Handler()}), nil, nil, m.watch, o.Registerer)
+	}, slog.New(&tap{m: m, next: m.log.Handler()}), logging.NewJSONFileLogger, nil, m.watch, o.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("scrape: %w", err)
 	}
