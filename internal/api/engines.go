@@ -235,7 +235,13 @@ type fleetView struct {
 	partial  bool // some number could not be read
 }
 
-// fleet reads the engines of a range with their columns, and judges them.
+// worstFirst orders engines as a person on call wants to see them.
+func worstFirst(x, y Engine) int {
+	order := []Level{LevelCrit, LevelWarn, LevelUnknown, LevelOK, LevelIdle}
+	return slices.Index(order, x.Level) - slices.Index(order, y.Level)
+}
+
+// fleet reads the engines of a range with their columns, and judges them: worst first, then by id.
 func (a *API) fleet(ctx context.Context, from, to time.Time, columns []column) (fleetView, error) {
 	engines, warnings, err := a.Reader.Engines(ctx, from, to)
 	if err != nil {
@@ -286,6 +292,7 @@ func (a *API) fleet(ctx context.Context, from, to time.Time, columns []column) (
 		}
 	}
 	a.judge(f.engines, columns, alerts)
+	slices.SortStableFunc(f.engines, worstFirst)
 	return f, nil
 }
 

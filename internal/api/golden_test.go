@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -119,6 +120,7 @@ func TestPages(t *testing.T) {
 			break
 		}
 	}
+	slices.Sort(all) // the worst come first
 	if strings.Join(all, " ") != strings.Join(fakeFleet, " ") {
 		t.Errorf("got %v", all)
 	}

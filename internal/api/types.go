@@ -164,7 +164,7 @@ type Spark struct {
 	State  State      `json:"state"`
 }
 
-// Engines is the answer of GET /engines?from=&to=&columns=.
+// Engines is the answer of GET /engines?from=&to=&columns=: worst first.
 type Engines struct {
 	Engines []Engine `json:"engines"`
 	Columns []Column `json:"columns"`

@@ -166,7 +166,7 @@ export interface Spark {
   state: State;
 }
 
-/** Engines is the answer of GET /engines?from=&to=&columns=. */
+/** Engines is the answer of GET /engines?from=&to=&columns=: worst first. */
 export interface Engines {
   engines: Engine[];
   columns: Column[];
