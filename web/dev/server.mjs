@@ -1,6 +1,7 @@
 // A server of invented data for working on the page: `npm run dev` builds on every change and serves on
-// http://127.0.0.1:5173. FIXTURE=live|archive|empty|big|down chooses what it shows. No part of the product.
-import { createServer } from "node:http";
+// http://127.0.0.1:5173. FIXTURE=live|archive|empty|big|down chooses what it shows; PROXY=http://HOST:PORT takes
+// the data from a running rollscope instead. No part of the product.
+import { createServer, request } from "node:http";
 import { readFileSync, existsSync } from "node:fs";
 import { spawn } from "node:child_process";
 import { dirname, extname, join } from "node:path";
@@ -221,8 +222,21 @@ function api(path, q) {
   return null;
 }
 
+/** Passes a request on to a running rollscope, streams too. */
+function proxy(req, res) {
+  const to = new URL(req.url, process.env.PROXY);
+  const up = request(to, { method: req.method, headers: Object.fromEntries(Object.entries({ ...req.headers, host: to.host }).filter(([k]) => k !== "origin")) }, (r) => {
+    res.writeHead(r.statusCode, r.headers);
+    r.pipe(res);
+  });
+  up.on("error", () => res.destroy());
+  res.on("close", () => up.destroy());
+  req.pipe(up);
+}
+
 createServer((req, res) => {
   const u = new URL(req.url, "http://x");
+  if (process.env.PROXY && /^\/(api|-)\//.test(u.pathname)) return proxy(req, res);
   const json = (code, body) => { res.writeHead(code, { "Content-Type": "application/json" }); res.end(JSON.stringify(body)); };
   res.setHeader("Content-Security-Policy", CSP);
   if (fixture === "down" && u.pathname.startsWith("/api/") && !u.pathname.endsWith("/status")) return json(503, { error: { code: "timeout", message: "the query took longer than 2 min", where: "signal ttft", hint: "a shorter range" } });

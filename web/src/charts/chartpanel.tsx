@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type * as api from "../api/types";
-import { format } from "../format/number";
+import { decimalsFor, format } from "../format/number";
 import { clock } from "../format/time";
 import type { Resource } from "../state/resource";
 import { win } from "../state/live";
@@ -48,7 +48,7 @@ export function ChartPanel(p: ChartPanelProps) {
         <h2>{p.title}</h2>
         <span class="u">{p.unitPrefix}{model.scale.unit}</span>
         <span class="sp" />
-        {p.warnings && p.warnings.length > 0 && <Badge level="warn" title={p.warnings.map((w) => w.message).join("\n")}>note</Badge>}
+        <Note list={p.warnings ?? []} />
         {p.compact ? p.res.value && first && <CompactValue model={model} line={first} /> : (p.badge ?? <StateBadge model={p.res.value} />)}
       </header>
       <LoadingBar on={p.res.loading} />
@@ -73,6 +73,13 @@ export function ChartPanel(p: ChartPanelProps) {
       </footer>
     </section>
   );
+}
+
+/** A word that there is something to know about a number; it is read on hover and focus. */
+export function Note({ list }: { list: api.Warning[] }) {
+  if (list.length === 0) return null;
+  const text = list.map((w) => [w.message, w.hint].filter(Boolean).join(" ")).join("\n\n");
+  return <span class="note" tabIndex={0} title={text} aria-label={`note: ${text}`}>note</span>;
 }
 
 /** The PromQL behind a number, in Explore. */
@@ -104,7 +111,12 @@ function CompactValue({ model, line }: { model: ChartModel; line: ChartLine }) {
 }
 
 function NowValue({ model, line, index, class: c }: { model: ChartModel; line: ChartLine; index: number; class: string }) {
-  const text = index >= 0 ? valueText(line, index, model) : numberText(line.now, model.scale);
+  // Beside a p99 in seconds a p50 of milliseconds would be 0.1: it gets the decimals of its own size.
+  const v = index >= 0 ? line.values[index] : line.now.value;
+  const size = typeof v === "number" && !model.scale.clock ? Math.abs(v * model.scale.factor) : 1;
+  const own = size < 1 && !Number.isInteger(size) ? Math.min(3, decimalsFor(size)) : 0;
+  const fine = { ...model, scale: { ...model.scale, decimals: Math.max(model.scale.decimals, own) } };
+  const text = index >= 0 ? valueText(line, index, fine) : numberText(line.now, fine.scale);
   const word = /^[a-z]/.test(text);
   const why = index >= 0 ? undefined : [line.now.reason, line.now.caveat].filter(Boolean).join(" · ") || bounds(line.now, model);
   return (

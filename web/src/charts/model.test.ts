@@ -1,7 +1,7 @@
 import { describe as group, expect, test } from "vitest";
 import type * as api from "../api/types";
 import { scaleFor } from "../format/number";
-import { chartModel, clipped, describe, extent, fromSignal, indexAt, medianLine, numberText, Palette, stroke, valueText, worstSeven, type ChartLine } from "./model";
+import { chartModel, clipped, describe, extent, fromSignal, indexAt, medianLine, numberText, without, Palette, stroke, valueText, worstSeven, type ChartLine } from "./model";
 
 const T = Date.UTC(2026, 6, 14, 13, 30);
 const iso = (ms: number) => new Date(ms).toISOString();
@@ -51,6 +51,16 @@ group("fromSignal", () => {
     const m = fromSignal(data([{ name: "a", labels: { instance: "a:1" }, values: [1] }, { name: "b", labels: { instance: "b:1" }, values: [2] }]), { palette });
     expect(m.lines.map((l) => l.color)).toEqual(["--s2", "--s1"]);
   });
+});
+
+test("what was not recorded is no unknown", () => {
+  const s = (from: number, to: number) => ({ from, to, label: "" });
+  const m = 60e3;
+  expect(without([s(0, 10 * m)], [s(-Infinity, 6 * m)], 10e3)).toEqual([s(6 * m, 10 * m)]);
+  expect(without([s(0, 10 * m)], [s(0, 9.8 * m)], 10e3)).toEqual([]); // a sliver
+  expect(without([s(0, 10 * m)], [s(4 * m, 6 * m)], 10e3)).toEqual([s(0, 4 * m), s(6 * m, 10 * m)]);
+  expect(without([s(0, 10 * m)], [s(20 * m, 30 * m)], 10e3)).toEqual([s(0, 10 * m)]);
+  expect(without([s(0, 1e3)], [], 10e3)).toEqual([s(0, 1e3)]);
 });
 
 group("lines", () => {

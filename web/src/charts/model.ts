@@ -103,7 +103,8 @@ export function chartModel(raw: Raw): ChartModel {
   const axis: Axis = shown.length > 0 || share || raw.max !== undefined
     ? valueAxis(raw.min ?? low, hi, scale, { share, whole })
     : { min: 0, max: 1, ticks: [0], labels: ["0"] };
-  let unknown = raw.unknown ?? [];
+  // What was not recorded is a band of its own, and no failure to read.
+  let unknown = without(raw.unknown ?? [], raw.marks ?? [], raw.step);
   let idle = raw.idle ?? [];
   let state: api.State = "value";
   let reason = "";
@@ -120,6 +121,21 @@ export function chartModel(raw: Raw): ChartModel {
     marks: raw.marks ?? [], thresholds: raw.thresholds ?? [], scale, axis, state, reason,
     ...(raw.rest ? { rest: raw.rest } : {}),
   };
+}
+
+/**
+ * Spans without the parts that other spans cover. Slivers go too: a step or the seconds until the second
+ * scrape, before which there is no rate.
+ */
+export function without(spans: Span[], covers: Span[], step: number): Span[] {
+  let left = spans;
+  for (const c of covers) {
+    left = left.flatMap((s) => {
+      if (c.to <= s.from || c.from >= s.to) return [s];
+      return [{ ...s, to: Math.max(s.from, c.from) }, { ...s, from: Math.min(s.to, c.to) }].filter((p) => p.to - p.from > Math.max(1.5 * step, 20_000));
+    });
+  }
+  return left;
 }
 
 /**

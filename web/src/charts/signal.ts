@@ -12,7 +12,7 @@ export interface SignalQuery {
 }
 
 /** Loads a signal over a window; a null id loads nothing. */
-export function useSignalData(id: string | null, w: Window, q: SignalQuery = {}): Resource<api.Envelope<api.SignalData>> {
+export function useSignalData(id: string | null, w: Window, q: SignalQuery = {}, hold = false): Resource<api.Envelope<api.SignalData>> {
   const ask = `${q.by ?? ""} ${q.engine ?? ""} ${(q.quantiles ?? []).join(",")}`;
   return useResource(id === null ? null : `signal ${id} ${ask}`, `${w.from} ${w.to} ${w.step}`, (abort) =>
     get<api.SignalData>(
@@ -23,5 +23,6 @@ export function useSignalData(id: string | null, w: Window, q: SignalQuery = {})
       },
       abort,
     ),
+    hold,
   );
 }

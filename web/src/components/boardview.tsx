@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { queryRange } from "../api/prom";
 import type * as api from "../api/types";
-import { ChartPanel, QueryLink } from "../charts/chartpanel";
+import { ChartPanel, Note, QueryLink } from "../charts/chartpanel";
 import { fromRanges, fromSignal, numberText, Palette, type ChartLine, type ChartModel } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { Spark, sparkMax } from "../charts/spark";
@@ -15,6 +15,7 @@ import { signalColor } from "../state/judge";
 import { recordingMarks, win } from "../state/live";
 import { map, useResource, type Resource } from "../state/resource";
 import { useSeen } from "../state/visible";
+import { Grid } from "./grid";
 import { EngineLink } from "./link";
 import { Badge, Empty, ErrorBox, LoadingBar, StaleNote } from "./state";
 
@@ -32,11 +33,11 @@ export function BoardView({ board, engine }: BoardProps) {
       {board.sections.map((s) => (
         <section key={s.title} aria-label={s.title}>
           <h2 class="section-title">{s.title}</h2>
-          <div class="grid">
+          <Grid count={s.panels.length}>
             {s.panels.map((p) => (
               <BoardPanel key={p.id} panel={p} engine={engine} palette={palette} />
             ))}
-          </div>
+          </Grid>
         </section>
       ))}
     </div>
@@ -50,11 +51,11 @@ interface PanelProps {
 }
 
 function BoardPanel(p: PanelProps) {
-  const { ref, seen } = useSeen<HTMLDivElement>();
+  const { ref, seen, visible } = useSeen<HTMLDivElement>();
   const wide = p.panel.view === "lines" || p.panel.view === "table" ? "" : "narrow";
   return (
     <div class={`board-panel ${wide}`} ref={ref}>
-      {p.panel.problem ? <Problem panel={p.panel} /> : !seen ? <Frame panel={p.panel} /> : p.panel.signal ? <OfSignal {...p} /> : <OfTargets {...p} />}
+      {p.panel.problem ? <Problem panel={p.panel} /> : !seen ? <Frame panel={p.panel} /> : p.panel.signal ? <OfSignal {...p} hold={!visible} /> : <OfTargets {...p} hold={!visible} />}
     </div>
   );
 }
@@ -84,9 +85,9 @@ function Problem({ panel }: { panel: api.Panel }) {
   );
 }
 
-function OfSignal({ panel, engine, palette }: PanelProps) {
+function OfSignal({ panel, engine, palette, hold }: PanelProps & { hold: boolean }) {
   const by = (engine ? "engine" : panel.by || "fleet") as "fleet" | "engine" | "role" | "model";
-  const res = useSignalData(panel.signal ?? null, win.value, { by, engine: engine?.id, quantiles: panel.quantiles });
+  const res = useSignalData(panel.signal ?? null, win.value, { by, engine: engine?.id, quantiles: panel.quantiles }, hold);
   const info = signalInfo(panel.signal ?? "");
   const model = map(res, (e) =>
     fromSignal(e.data, {
@@ -98,11 +99,12 @@ function OfSignal({ panel, engine, palette }: PanelProps) {
   return <Face panel={panel} model={model} query={res.value?.data.query || info?.query} warnings={res.value?.warnings ?? []} />;
 }
 
-function OfTargets({ panel, engine, palette }: PanelProps) {
+function OfTargets({ panel, engine, palette, hold }: PanelProps & { hold: boolean }) {
   const w = win.value;
   const exprs = panel.targets.map((t) => (engine ? narrowed(t.expr, "instance", engine.instance) : t.expr));
   const res = useResource(exprs.length ? `targets ${exprs.join("\n")}` : null, `${w.from} ${w.to} ${w.step}`, (abort) =>
     Promise.all(exprs.map((e) => queryRange(e, w, abort))),
+    hold,
   );
   const model = map(res, (results) =>
     fromRanges(panel.title, panel.unit, results.map((result, i) => ({ result, legend: panel.targets[i]?.legend ?? "" })), {
@@ -140,7 +142,7 @@ function NumberPanel({ panel, model, query, warnings }: FaceProps) {
         <h2>{panel.title}</h2>
         <span class="u">{m?.scale.unit}</span>
         <span class="sp" />
-        {warnings.length > 0 && <Badge level="warn" title={warnings.map((w) => w.message).join("\n")}>note</Badge>}
+        <Note list={warnings} />
         {m && m.state !== "value" && <Badge level={m.state === "idle" ? "idle" : "unknown"} title={m.reason} />}
       </header>
       <LoadingBar on={model.loading} />
@@ -194,7 +196,7 @@ function TablePanel({ panel, model, query, warnings }: FaceProps) {
         <h2>{panel.title}</h2>
         <span class="u">{m?.scale.unit}</span>
         <span class="sp" />
-        {warnings.length > 0 && <Badge level="warn" title={warnings.map((w) => w.message).join("\n")}>note</Badge>}
+        <Note list={warnings} />
       </header>
       <LoadingBar on={model.loading} />
       <div class="chart-body scroll">

@@ -39,6 +39,11 @@ export function versionText(e: api.Engine): string {
   return [backendName(e.backend), e.version].filter(Boolean).join(" ");
 }
 
+/** Worst first; engines of one level stay in the order of the server. */
+export function worstFirst(engines: readonly api.Engine[]): api.Engine[] {
+  return [...engines].sort((a, b) => levelRank(a.level) - levelRank(b.level));
+}
+
 export function EngineTable(p: EngineTableProps) {
   const fleet = p.fleet ?? p.engines;
   const columns: Column<api.Engine>[] = [
@@ -69,17 +74,23 @@ export function EngineTable(p: EngineTableProps) {
   );
 }
 
+/** Headers in which the unit is not said twice. */
+const TITLES: Record<string, string> = {
+  "ttft:p99": "TTFT p99", "itl:p99": "ITL p99", throughput: "Gen.", cache_hit_rate: "Cache hit", queue_depth: "Queued", running: "Running", kv_usage: "KV", retractions: "Retracted",
+};
+
 function signalColumn(c: api.Column, fleet: api.Engine[], spark: boolean): Column<api.Engine> {
   const values = fleet.map((e) => number(e, c.key));
   const scale = scaleFor(c.unit, typical(values), allWhole(values));
   const max = spark ? sparkMax(fleet.map((e) => e.sparks[c.key])) : 0;
   const odd = outliers(fleet, c);
   // "Queued" and "Running" count requests; saying so in each header would only widen it.
-  const short = scale.unit.replace(/^requests/, "");
+  const short = scale.unit.replace(/^requests/, "").replace("tokens", "tok");
   const unit = short ? `, ${short}` : "";
   return {
     key: c.key,
-    title: c.title + unit,
+    title: (TITLES[c.key] ?? c.title) + unit,
+    hint: c.unit ? `${c.title}, ${c.unit}` : c.title,
     right: true,
     class: spark ? "c-spark" : "",
     value: (e) => number(e, c.key),

@@ -1,11 +1,14 @@
 // The states of the guide in words and shapes: badges, empty, error and loading.
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { Failure } from "../api/client";
 import type * as api from "../api/types";
+import { plural } from "../format/number";
 import { duration, since } from "../format/time";
 import { now, second } from "../state/live";
 import type { Resource } from "../state/resource";
 import { StateIcon } from "./icons";
+import { Popover } from "./popover";
 
 const WORDS: Record<api.Level, string> = { ok: "ok", warn: "warn", crit: "crit", idle: "idle", unknown: "unknown" };
 const ORDER: api.Level[] = ["crit", "warn", "unknown", "ok", "idle"];
@@ -75,6 +78,22 @@ export function StaleNote({ res }: { res: Resource<unknown> }) {
 /** Thin bar under a title row, after 200 ms; before, nothing moves. */
 export function LoadingBar({ on }: { on: boolean }) {
   return on ? <div class="loading" role="progressbar" aria-label="loading" /> : null;
+}
+
+/** The same under a button, where they would push the data away. */
+export function Notes({ list }: { list: api.Warning[] }) {
+  const open = useSignal(false);
+  if (list.length === 0) return null;
+  return (
+    <span class="anchor">
+      <button type="button" class="note" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>{plural(list.length, "note")}</button>
+      {open.value && (
+        <Popover label="notes" class="pop-notes" onClose={() => (open.value = false)}>
+          <Warnings list={list} />
+        </Popover>
+      )}
+    </span>
+  );
 }
 
 /** Things that the reader of a number must know. */

@@ -15,9 +15,11 @@ export interface Scale {
 const plain = (unit: string, factor: number, max: number, whole = false): Scale => ({
   factor,
   unit,
-  decimals: whole ? 0 : decimalsFor(Math.abs(max) * factor),
+  // Of things that are counted, a tenth is only averaging: it shows where there are few.
+  decimals: whole || (COUNTED.has(unit) && max >= 10) ? 0 : decimalsFor(Math.abs(max) * factor),
   clock: false,
 });
+const COUNTED = new Set(["requests", "tokens", "engines", "workers", "connections", "pages", "blocks"]);
 
 /** Decimals that keep about three significant digits of the size m. */
 export function decimalsFor(m: number): number {

@@ -11,7 +11,7 @@ import { AlertBadge, AlertTable } from "../components/alerttable";
 import { EngineLink } from "../components/link";
 import { Drawer } from "../components/popover";
 import { Highlight } from "../components/highlight";
-import { Badge, Empty, ErrorBox, LoadingBar, StaleNote, Warnings } from "../components/state";
+import { Badge, Empty, ErrorBox, LoadingBar, Notes, StaleNote } from "../components/state";
 import { Table, type Column } from "../components/table";
 import { TopBar } from "../components/topbar";
 import { brief, plural } from "../format/number";
@@ -24,6 +24,7 @@ import { rank } from "../state/match";
 import { map, useResource } from "../state/resource";
 import { change, view } from "../state/view";
 
+const severityLevel = (s: string): api.Level => (s === "critical" || s === "page" ? "crit" : "warn");
 const ruleKey = (r: api.AlertRule) => `rule|${r.group}|${r.name}`;
 
 export function Alerts() {
@@ -65,6 +66,7 @@ export function Alerts() {
             <header class="panel-h">
               <h2>Alerts</h2>
               <span class="u">firing, then what cannot be judged, then pending</span>
+              <Notes list={res.value?.warnings ?? []} />
               <span class="sp" />
               <input type="text" class="filter" placeholder="filter" aria-label="filter alerts and rules" spellcheck={false} autocomplete="off" value={v.filter} onInput={(e) => change({ filter: e.currentTarget.value }, "replace")} />
             </header>
@@ -82,7 +84,6 @@ export function Alerts() {
               />
             )}
             {res.error && data && <footer class="panel-f"><StaleNote res={res} /></footer>}
-            <Warnings list={res.value?.warnings ?? []} />
           </section>
           <AlertHistory />
           <section class="panel alerts-rules" aria-label="rules">
@@ -118,7 +119,7 @@ const HEALTH = ["firing", "blind", "pending", "inactive"];
 function Rules({ rules, selected, onOpen }: { rules: api.AlertRule[]; selected: string; onOpen: (r: api.AlertRule) => void }) {
   const sort = useSignal("");
   const columns: Column<api.AlertRule>[] = [
-    { key: "state", title: "State", cell: (r) => <AlertBadge alert={{ state: r.state, level: r.severity === "critical" ? "crit" : "warn", reason: r.reason ?? "" }} words />, value: (r) => HEALTH.indexOf(r.state) },
+    { key: "state", title: "State", cell: (r) => <AlertBadge alert={{ state: r.state, level: severityLevel(r.severity), reason: r.reason ?? "" }} words />, value: (r) => HEALTH.indexOf(r.state) },
     { key: "name", title: "Rule", class: "c-name", cell: (r) => r.name, value: (r) => r.name },
     { key: "severity", title: "Severity", class: "sec", cell: (r) => r.severity, value: (r) => r.severity },
     { key: "for", title: "For", right: true, cell: (r) => (r.for_seconds ? duration(r.for_seconds * 1000) : "at once"), value: (r) => r.for_seconds },
@@ -157,7 +158,7 @@ function AlertDetails({ alert: a, rule }: { alert: api.Alert; rule: api.AlertRul
 function RuleDetails({ rule: r }: { rule: api.AlertRule }) {
   return (
     <div class="facts">
-      <h2><AlertBadge alert={{ state: r.state, level: r.severity === "critical" ? "crit" : "warn", reason: r.reason ?? "" }} words /> {r.name}</h2>
+      <h2><AlertBadge alert={{ state: r.state, level: severityLevel(r.severity), reason: r.reason ?? "" }} words /> {r.name}</h2>
       <p>{r.summary}</p>
       {r.state === "blind" && <p class="bad">Blind: {r.reason || "it reads metrics that nothing exports"}. It can neither fire nor be called quiet.</p>}
       <dl>

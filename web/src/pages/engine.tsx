@@ -9,6 +9,7 @@ import { useSignalData } from "../charts/signal";
 import { AlertTable } from "../components/alerttable";
 import { BoardView } from "../components/boardview";
 import { versionText } from "../components/enginetable";
+import { Grid } from "../components/grid";
 import { Drawer } from "../components/popover";
 import { Badge, ErrorBox, Warnings } from "../components/state";
 import { duration, parseApiTime } from "../format/time";
@@ -85,23 +86,23 @@ export function EngineDetails({ id, fleet, board, picker }: EngineDetailsProps) 
 
 function Signals({ engine, infos, peers }: { engine: api.Engine; infos: api.SignalInfo[]; peers: api.Engine[] }) {
   return (
-    <div class="grid">
+    <Grid count={infos.length}>
       {infos.map((s) => (
         <SignalOfEngine key={s.id} info={s} engine={engine} peers={peers} />
       ))}
-    </div>
+    </Grid>
   );
 }
 
 function SignalOfEngine({ info, engine, peers }: { info: api.SignalInfo; engine: api.Engine; peers: api.Engine[] }) {
-  const { ref, seen } = useSeen<HTMLDivElement>();
+  const { ref, seen, visible } = useSeen<HTMLDivElement>();
   const compare = view.value.peers && peers.length > 1;
   const quantile = info.kind === "quantile";
   const res = useSignalData(seen ? info.id : null, win.value, {
     by: "engine",
     engine: compare ? undefined : engine.id,
     quantiles: quantile ? (compare ? [0.99] : [0.5, 0.99]) : [],
-  });
+  }, !visible);
   const model = map(res, (e) => oneEngine(e.data, info, engine, compare ? peers : []));
   return (
     <div class="board-panel" ref={ref}>

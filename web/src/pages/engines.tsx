@@ -3,9 +3,9 @@ import { useEffect } from "preact/hooks";
 import { apiTime, get } from "../api/client";
 import type * as api from "../api/types";
 import { BoardView } from "../components/boardview";
-import { EngineTable, TableKey } from "../components/enginetable";
+import { EngineTable, TableKey, worstFirst } from "../components/enginetable";
 import { Link } from "../components/link";
-import { Badge, Empty, ErrorBox, LoadingBar, levels, StaleNote, Warnings } from "../components/state";
+import { Badge, Empty, ErrorBox, LoadingBar, levels, Notes, StaleNote } from "../components/state";
 import { TopBar } from "../components/topbar";
 import { plural } from "../format/number";
 import { boards, signals } from "../state/catalog";
@@ -30,7 +30,7 @@ export function Engines() {
   const res = useResource(known.value || known.error ? "engines" : null, `${w.from} ${w.to} ${columns}`, (abort) =>
     get<api.Engines>("/engines", { from: apiTime(w.from), to: apiTime(w.to), columns }, abort),
   );
-  const all = res.value?.data.engines ?? [];
+  const all = worstFirst(res.value?.data.engines ?? []);
   useEffect(() => {
     if (res.value) engineList.value = res.value.data.engines;
   }, [res.value]);
@@ -65,6 +65,7 @@ export function Engines() {
             <h2>Fleet</h2>
             <span class="u">{rows.length < all.length ? `${rows.length} of ${plural(all.length, "engine")}` : v.sort ? "" : "worst first"}</span>
             <Filters all={all} roles={roles} />
+            <Notes list={res.value?.warnings ?? []} />
             <span class="sp" />
             {!v.engine && <BoardPicker />}
             <TableKey />
@@ -88,7 +89,6 @@ export function Engines() {
           )}
           {res.value && all.length > 0 && rows.length === 0 && <p class="calm">no engine fits the filter</p>}
           {res.error && res.value && <footer class="panel-f"><StaleNote res={res} /></footer>}
-          <Warnings list={(res.value?.warnings ?? []).slice(0, 5)} />
         </section>
         {v.engine ? (
           <EngineDetails key={v.engine} id={v.engine} fleet={all} board={board} picker={<BoardPicker />} />
@@ -166,9 +166,9 @@ function BoardSection({ board }: { board: api.Board }) {
     <>
       <section class="panel strip">
         <b>{board.title}</b>
-        <span class="sec">{board.meaning}</span>
+        <span class="sec why" title={board.meaning}>{board.meaning}</span>
         <span class="sp" />
-        <span class="mut">the whole fleet · select an engine above to narrow it</span>
+        <span class="mut">the whole fleet · select an engine to narrow it</span>
         <Link patch={{ board: "" }} class="quiet">close</Link>
       </section>
       <BoardView board={board} />

@@ -7,9 +7,9 @@ import { ChartPanel, StateBadge } from "../charts/chartpanel";
 import { fromSignal, numberText, type ChartModel } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { AlertTable } from "../components/alerttable";
-import { EngineTable, TableKey } from "../components/enginetable";
+import { EngineTable, TableKey, worstFirst } from "../components/enginetable";
 import { EngineLink, Link } from "../components/link";
-import { Badge, Empty, ErrorBox, LoadingBar, levels, StaleNote, Warnings } from "../components/state";
+import { Badge, Empty, ErrorBox, LoadingBar, levels, Notes, StaleNote } from "../components/state";
 import { TopBar } from "../components/topbar";
 import { plural } from "../format/number";
 import { boards, signalInfo, signals } from "../state/catalog";
@@ -139,7 +139,7 @@ function WorstNote({ worst, model }: { worst: api.Worst; model: ChartModel }) {
 
 function Fleet({ res }: { res: Answer }) {
   const e = res.value?.data.engines;
-  const all = e?.engines ?? [];
+  const all = worstFirst(e?.engines ?? []);
   const shown = view.value.sort ? all : all.slice(0, ROWS);
   const more = all.length - shown.length;
   return (
@@ -147,6 +147,7 @@ function Fleet({ res }: { res: Answer }) {
       <header class="panel-h">
         <h2>Engines</h2>
         <span class="u">{view.value.sort ? "" : "worst first · "}one scale a column</span>
+        <Notes list={res.value?.warnings ?? []} />
         <span class="sp" />
         <TableKey />
       </header>
@@ -172,7 +173,6 @@ function Fleet({ res }: { res: Answer }) {
           {more > 0 && <Link to="engines" class="more">{plural(more, "more engine")} ›</Link>}
         </footer>
       )}
-      <Warnings list={(res.value?.warnings ?? []).slice(0, 3)} />
     </section>
   );
 }

@@ -170,9 +170,8 @@ export const recordingMarks = computed(() => {
   const { from, to } = dataRange.value;
   if (!s || !Number.isFinite(from)) return [];
   const marks = s.gaps.map((g) => ({ from: parseApiTime(g.from), to: parseApiTime(g.to), label: "not recorded" }));
-  const w = win.value;
   const text = (t: number) => (sameDay(t, at.value) ? clock(t) : dayClock(t, at.value));
-  if (from > w.from + w.step) marks.push({ from: w.from, to: Math.min(from, w.to), label: `recording began ${text(from)}` });
-  if (isArchive.value && to < w.to - w.step) marks.push({ from: Math.max(to, w.from), to: w.to, label: `recording ended ${text(to)}` });
+  marks.push({ from: -Infinity, to: from, label: `recording began ${text(from)}` });
+  if (isArchive.value) marks.push({ from: to, to: Infinity, label: `recording ended ${text(to)}` });
   return marks;
 });

@@ -20,13 +20,14 @@ const EMPTY: Resource<never> = { at: 0, failingSince: 0, loading: false };
 /**
  * Loads with load. identity is what is looked at (an engine, a query): when it changes the old data goes.
  * params is how (the window): when it changes the old data stays until the new is there. A null identity
- * loads nothing. once loads no more on ticks.
+ * loads nothing. With hold, what is loaded stays as it is until hold ends (a panel out of sight); "ever" loads
+ * only once.
  */
 export function useResource<T>(
   identity: string | null,
   params: string,
   load: (signal: AbortSignal) => Promise<T>,
-  once = false,
+  hold: boolean | "ever" = false,
 ): Resource<T> {
   const [state, setState] = useState<{ identity: string | null; res: Resource<T> }>({ identity, res: EMPTY });
   const flight = useRef<{ identity: string; key: string; abort: AbortController } | null>(null);
@@ -34,11 +35,12 @@ export function useResource<T>(
   const latest = useRef(load);
   latest.current = load;
   const ready = isReady.value;
-  const count = once ? 0 : tick.value;
+  const count = hold === "ever" ? 0 : tick.value;
   const key = `${identity}\n${params}`;
 
   useEffect(() => {
     if (identity === null || !ready) return;
+    if (hold === true && state.identity === identity && state.res.value !== undefined) return;
     const running = flight.current;
     const byTick = lastCount.current >= 0 && lastCount.current !== count;
     lastCount.current = count;
@@ -69,7 +71,7 @@ export function useResource<T>(
         }));
       },
     );
-  }, [key, ready, count]);
+  }, [key, ready, hold === true ? -1 : count]);
 
   useEffect(() => () => flight.current?.abort.abort(), []);
   return state.identity === identity ? state.res : { ...(EMPTY as Resource<T>), loading: identity !== null };
