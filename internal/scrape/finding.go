@@ -33,7 +33,7 @@ type Finding struct {
 	Series  string // as Prometheus writes it
 	Message string // one sentence
 	Hint    string // what to do; "" when there is nothing
-	Count   int    // how many there were when the list was cut; 0 means this one
+	Count   int    // of the last one of a code whose list was cut: it and those not listed; else 0
 }
 
 // maxPerCode bounds how many findings of one code are listed.
@@ -109,13 +109,13 @@ func (b *builder) headerNames(canonical func(string) string) {
 	}
 	if len(mixed) > 0 {
 		f, _ := e.Family(mixed[0])
-		b.find(Finding{Code: "mixed_names", Level: LevelWarn, Line: f.Line, Family: f.Name, Count: len(mixed),
+		b.find(Finding{Code: "mixed_names", Level: LevelWarn, Line: f.Line, Family: f.Name,
 			Message: fmt.Sprintf("HELP and TYPE say %s where the samples say %s (%d families): a strict reader loses every type", f.Header, f.Written, len(mixed)),
 			Hint:    "a known defect of prometheus_client under OpenMetrics; Rollscope stores both under one name"})
 	}
 	if len(untyped) > 0 {
 		f, _ := e.Family(untyped[0])
-		b.find(Finding{Code: "no_type", Level: LevelInfo, Line: f.Line, Family: f.Name, Count: len(untyped),
+		b.find(Finding{Code: "no_type", Level: LevelInfo, Line: f.Line, Family: f.Name,
 			Message: fmt.Sprintf("%d families have samples and neither HELP nor TYPE, the first is %s", len(untyped), f.Name)})
 	}
 	if e.Spelling == SpellingMixed {
@@ -290,7 +290,7 @@ func (b *builder) boundSpelling() {
 		}
 		if n > 0 {
 			to := stored.Labels.Get(label)
-			b.find(Finding{Code: label + "_spelling", Level: LevelInfo, Line: first.line, Family: b.e.Families[stored.Family].Name, Count: n,
+			b.find(Finding{Code: label + "_spelling", Level: LevelInfo, Line: first.line, Family: b.e.Families[stored.Family].Name,
 				Message: fmt.Sprintf("%s=%q is stored as %s=%q (%d samples)", label, first.float, label, to, n),
 				Hint:    fmt.Sprintf("match {%s=%q} in queries and rules", label, to)})
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/rollscope/rollscope/internal/engine"
 )
 
-// structural are the findings about the shape of an exposition, which stay true until it is
-// inspected again. Those about values (NaN, ...) are true for a moment only.
+// structural are the findings about the shape of an exposition that somebody should act on; they stay
+// true until it is inspected again. What is true for a moment only (NaN, idle ranks), and what engines
+// always do (gauges with gt and le, le="1"), is for lint.
 var structural = map[string]bool{
 	"duplicate_series": true, "type_conflict": true, "type_mismatch": true, "mixed_names": true, "mixed_spelling": true,
-	"le_spelling": true, "quantile_spelling": true, "bucket_layouts": true, "gt_le_gauge": true, "no_inf_bucket": true,
-	"pid_label": true, "timestamps": true, "no_eof": true, "bad_bound": true, "not_monotone": true,
+	"bucket_layouts": true, "no_eof": true, "bad_bound": true, "not_monotone": true,
 }
 
 // inspected takes over what an exposition looks like.

@@ -318,7 +318,7 @@ func (l *lenience) clean(t *target, body []byte, contentType string) []byte {
 	l.m.drop(t, dropBadLine, int64(len(bad)))
 	t.dropFindings("bad_line")
 	b := bad[0]
-	t.addFinding(Finding{Code: "bad_line", Level: LevelError, Line: b.line, Count: len(bad),
+	t.addFinding(Finding{Code: "bad_line", Level: LevelError, Line: b.line,
 		Message: fmt.Sprintf("%d unreadable lines are left out; line %d (%v): %s", len(bad), b.line, b.err, excerpt(b.text)),
 		Hint:    "report it to whoever writes this exposition: any other Prometheus loses the whole answer"})
 	return out
