@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -139,6 +140,39 @@ func readOnly(t testing.TB, dir string) {
 	}
 	chmod(0o444, 0o555)
 	t.Cleanup(func() { chmod(0o644, 0o755) })
+}
+
+// readOnlyMount is what the child of TestArchiveOnReadOnlyMount does.
+func readOnlyMount(dir string) {
+	if err := os.WriteFile(filepath.Join(dir, "probe"), nil, 0o644); err == nil {
+		fmt.Println("writable")
+		return
+	}
+	a, err := OpenArchive(context.Background(), ArchiveOptions{Dir: dir, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	rec, err := Coverage(context.Background(), a.Queryable())
+	fmt.Println("covers", rec.Last.Sub(rec.First), err)
+	if err := a.Close(); err != nil {
+		fmt.Println("error", err)
+	}
+}
+
+func TestArchiveOnReadOnlyMount(t *testing.T) { // case T03
+	dir := t.TempDir()
+	writeRun(t, dir, time.Unix(1780000000, 0), 3, "sglang:num_running_reqs")
+	script := fmt.Sprintf("mount --bind %[1]s %[1]s && mount -o remount,ro,bind %[1]s && exec %[2]s", dir, os.Args[0])
+	cmd := exec.Command("unshare", "--mount", "--map-root-user", "sh", "-c", script)
+	cmd.Env = append(os.Environ(), "ROLLSCOPE_TEST_READER="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Skipf("no mount can be made here: %v: %s", err, out)
+	}
+	if got := strings.TrimSpace(string(out)); got != "covers 2h59m0s <nil>" {
+		t.Errorf("on a read-only mount: %s", got)
+	}
 }
 
 func TestArchiveOfBlocksAndLog(t *testing.T) {

@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		writeUntilKilled(dir)
 		return
 	}
+	if dir := os.Getenv("ROLLSCOPE_TEST_READER"); dir != "" {
+		readOnlyMount(dir)
+		return
+	}
 	code := m.Run()
 	closeWeek()
 	// A log whose last write failed cannot be closed: the library returns before it stops the log's
