@@ -12,7 +12,7 @@ import (
 	"time"
 
 	toolkit "github.com/prometheus/exporter-toolkit/web"
-	"go.yaml.in/yaml/v2"
+	"go.yaml.in/yaml/v3"
 )
 
 // How long a client may take to send its headers, and how long requests may go on when we stop.

@@ -128,7 +128,8 @@ export function chartModel(raw: Raw): ChartModel {
  * scrape, before which there is no rate.
  */
 export function without(spans: Span[], covers: Span[], step: number): Span[] {
-  let left = spans;
+  // The first moments after a beginning know no rate and no bucket yet.
+  let left = spans.filter((s) => !covers.some((c) => s.from - c.to < 40_000 && s.from >= c.from && s.to - c.to < 40_000));
   for (const c of covers) {
     left = left.flatMap((s) => {
       if (c.to <= s.from || c.from >= s.to) return [s];
@@ -211,8 +212,9 @@ export function fromSignal(d: api.SignalData, opts: SignalOptions = {}): ChartMo
     to: parseApiTime(d.to),
     step,
     ...cut,
-    unknown: d.unknown.map((u) => ({ from: parseApiTime(u.from), to: parseApiTime(u.to), label: u.reason })),
-    idle: d.idle.map((i) => ({ from: parseApiTime(i.from), to: parseApiTime(i.to), label: "" })),
+    // A span names the first and the last point; each point stands for the half step around it.
+    unknown: d.unknown.map((u) => ({ from: parseApiTime(u.from) - step / 2, to: parseApiTime(u.to) + step / 2, label: u.reason })),
+    idle: d.idle.map((i) => ({ from: parseApiTime(i.from) - step / 2, to: parseApiTime(i.to) + step / 2, label: "" })),
     marks: opts.marks ?? [],
     thresholds: opts.thresholds ?? [],
     min: opts.min,
@@ -326,7 +328,7 @@ export function valueText(line: ChartLine, index: number, m: ChartModel): string
 }
 
 function within(spans: Span[], t: number, step: number): boolean {
-  return spans.some((s) => t >= s.from - step / 2 && t <= s.to + step / 2);
+  return spans.some((s) => t >= s.from - step / 4 && t <= s.to + step / 4);
 }
 
 /** The text of a number with its state, for values outside of charts. */

@@ -193,7 +193,7 @@ function edge(): uPlot.Series {
 function Tooltip({ model: m, tip }: { model: ChartModel; tip: Tip }) {
   const t = m.from + tip.index * m.step;
   const lines = m.lines.slice(0, 9);
-  const reason = m.unknown.find((s) => t >= s.from - m.step / 2 && t <= s.to + m.step / 2)?.label;
+  const reason = m.unknown.find((s) => t >= s.from && t <= s.to)?.label;
   const mark = m.marks.find((s) => t >= s.from && t <= s.to)?.label;
   const right = tip.left > tip.width / 2;
   const place = right ? { right: `${tip.width - tip.left + 10}px` } : { left: `${tip.left + 10}px` };

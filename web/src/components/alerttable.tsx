@@ -21,9 +21,9 @@ export interface AlertTableProps {
   onSort?: (s: string) => void;
 }
 
-const ORDER = ["firing", "cannot_be_judged", "pending", "inactive"];
+const ORDER = ["firing", "cannot_be_judged", "pending", "resolved", "inactive"];
 
-/** Firing before what cannot be judged before pending; critical first; the oldest first. */
+/** Firing before what cannot be judged before pending before resolved; critical first; the oldest first. */
 export function inOrder(alerts: readonly api.Alert[]): api.Alert[] {
   const level = (a: api.Alert) => (a.level === "crit" ? 0 : a.level === "warn" ? 1 : 2);
   return [...alerts].sort((a, b) =>
@@ -40,6 +40,8 @@ export function AlertBadge({ alert, words }: { alert: Pick<api.Alert, "state" | 
     case "cannot_be_judged":
     case "blind":
       return <Badge level="unknown" title={alert.reason}>{alert.state === "blind" ? "blind" : words ? "cannot be judged" : "unknown"}</Badge>;
+    case "resolved":
+      return <Badge level="ok">resolved</Badge>;
     default:
       return <Badge level="ok">{words ? "inactive" : undefined}</Badge>;
   }
@@ -76,6 +78,7 @@ export function AlertTable(p: AlertTableProps) {
       onOpen={p.onOpen}
       empty={p.empty}
       primary={p.primary === true}
+      rowClass={(a) => (a.state === "resolved" ? "dim" : "")}
       sort={p.sort ?? ""}
       {...(p.onSort ? { onSort: p.onSort } : {})}
     />

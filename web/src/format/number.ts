@@ -172,7 +172,7 @@ export function columnOf(values: Iterable<number | null>): (v: number) => string
   const list = [...values].filter((v): v is number => v !== null && Number.isFinite(v));
   const size = typical(list);
   if (size > 0 && (size < 1e-4 || size >= 1e15)) return general;
-  const decimals = allWhole(list) ? 0 : Math.max(size >= 1000 ? 1 : size >= 1 ? 3 : 4, decimalsFor(size));
+  const decimals = allWhole(list) ? 0 : Math.max(size >= 100 ? 1 : size >= 1 ? 2 : 4, decimalsFor(size));
   return (v) => (Number.isFinite(v) ? grouped(v, decimals) : general(v));
 }
 

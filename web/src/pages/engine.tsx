@@ -107,7 +107,7 @@ function SignalOfEngine({ info, engine, peers }: { info: api.SignalInfo; engine:
   return (
     <div class="board-panel" ref={ref}>
       <ChartPanel
-        title={info.title}
+        title={info.title.replace(/ \(.*\)$/, "")}
         unit={info.unit}
         unitPrefix={quantile && compare ? "p99, " : ""}
         res={model}

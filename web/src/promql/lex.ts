@@ -214,9 +214,10 @@ export function unbalanced(expr: string): { from: number; to: number; message: s
 
 /**
  * The part before the first comparison at the top level, and the number it is compared with; the whole
- * expression where there is none or it is joined with others.
+ * expression where there is none or another condition is joined to it.
  */
-export function leftSide(expr: string): { left: string; threshold?: { value: number; label: string } } {
+export function leftSide(whole: string): { left: string; threshold?: { value: number; label: string } } {
+  let expr = whole;
   let depth = 0;
   let at = -1;
   for (let i = 0; i < expr.length; i++) {
@@ -226,14 +227,19 @@ export function leftSide(expr: string): { left: string; threshold?: { value: num
       i = end < 0 ? expr.length : end;
     } else if ("({[".includes(c)) depth++;
     else if (")}]".includes(c)) depth--;
-    else if (depth === 0 && /^(and|or|unless)\b/i.test(expr.slice(i)) && !/\w/.test(expr[i - 1] ?? " ")) return { left: expr };
+    else if (depth === 0 && /^(and|unless)\b/i.test(expr.slice(i)) && !/\w/.test(expr[i - 1] ?? " ")) return { left: whole };
+    else if (depth === 0 && /^or\b/i.test(expr.slice(i)) && !/\w/.test(expr[i - 1] ?? " ")) {
+      // a > 1 or b: what follows stands in where the first is not there (a recorded series and its raw form).
+      expr = expr.slice(0, i).trim();
+      break;
+    }
     else if (depth === 0 && /^([<>]=?|[=!]=)/.test(expr.slice(i))) {
       if (at < 0) at = i;
       i++;
     }
   }
   const left = at > 0 ? expr.slice(0, at).trim() : "";
-  if (!left) return { left: expr };
+  if (!left) return { left: whole };
   const right = expr.slice(at).trim();
   const m = /^[<>]=?\s*(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)$/i.exec(right);
   return m ? { left, threshold: { value: Number(m[1]), label: right } } : { left };

@@ -57,6 +57,9 @@ test("leftSide", () => {
   expect(leftSide("up == 0")).toEqual({ left: "up" });
   expect(leftSide("(a > 1)")).toEqual({ left: "(a > 1)" });
   expect(leftSide("a > 1 and b > 2")).toEqual({ left: "a > 1 and b > 2" });
+  expect(leftSide('a{x="y"} > 1 or (b > 2)')).toEqual({ left: 'a{x="y"}', threshold: { value: 1, label: "> 1" } });
+  expect(leftSide("order > 1")).toMatchObject({ left: "order" });
+  expect(leftSide("a or b > 2")).toEqual({ left: "a or b > 2" });
   expect(leftSide("a > b")).toEqual({ left: "a" });
   expect(leftSide("absent(up)")).toEqual({ left: "absent(up)" });
 });

@@ -13,6 +13,11 @@ test("alerts concern a signal when they read its metrics", () => {
   expect(alertOn(info, [a, b, c, d])?.name).toBe("SlowCrit");
   expect(alertOn(info, [a, c])?.name).toBe("SlowWarn");
   expect(alertOn(info, [c, d])).toBeUndefined();
+  const byEngine = alert("Engine", "engine:ttft:p99_rate5m{backend=\"sglang\"} > 1", "firing", "warn");
+  const share = alert("Share", "engine:cache_hit_rate_num:rate5m / engine:cache_hit_rate_den:rate5m < 0.2", "firing", "warn");
+  expect(alertOn(info, [byEngine])?.name).toBe("Engine");
+  expect(alertOn(info, [share])).toBeUndefined();
+  expect(alertOn({ query: "x", recorded: "fleet:cache_hit_rate:ratio5m" } as api.SignalInfo, [share])?.name).toBe("Share");
   expect(alertOn(undefined, [a])).toBeUndefined();
 });
 

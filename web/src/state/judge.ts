@@ -9,10 +9,16 @@ const RANK: Record<string, number> = { crit: 3, warn: 2, unknown: 1 };
 /** The worst alert that fires and reads the same metrics as a signal; undefined when none does. */
 export function alertOn(info: api.SignalInfo | undefined, alerts: readonly api.Alert[]): api.Alert | undefined {
   if (!info) return undefined;
-  const mine = new Set([...metricNames(info.query), ...metricNames(info.recorded)].map(family));
+  const mine = new Set([...metricNames(info.query), ...metricNames(info.recorded)].map(subject));
   return alerts
-    .filter((a) => (a.state === "firing" || a.state === "cannot_be_judged") && metricNames(a.expr).some((n) => mine.has(family(n))))
+    .filter((a) => (a.state === "firing" || a.state === "cannot_be_judged") && metricNames(a.expr).some((n) => mine.has(subject(n))))
     .sort((a, b) => weight(b) - weight(a))[0];
+}
+
+/** What a series is about: the signal of a recorded one (engine:ttft:p99_rate5m), else its metric family. */
+function subject(name: string): string {
+  const recorded = /^(?:engine|fleet):([a-z0-9_]+?)(?:_(?:bucket|count|num|den))?(?::.*)?$/.exec(name);
+  return recorded ? `signal ${recorded[1]}` : family(name);
 }
 
 const weight = (a: api.Alert) => (a.state === "firing" ? (RANK[a.level] ?? 2) : 1);
