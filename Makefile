@@ -68,7 +68,7 @@ soak: ## the kill tests, 20 rounds instead of 3
 fuzz: ## every fuzz target for FUZZTIME (5m)
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | grep -v node_modules | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -h '^func Fuzz' $$p/*_test.go | sed -E 's/func (Fuzz[A-Za-z0-9_]*).*/\1/'); do \
-	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; done; done
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p; done; done
 
 lint: web/node_modules/.package-lock.json ## gofmt, vet, staticcheck, tsc
 	@bad=$$(gofmt -l cmd internal tools $(wildcard torchfile trace)); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi

@@ -270,6 +270,7 @@ func (r *recorder) apply(cfg *config.Config) error {
 
 // reload reads the configuration file again.
 func (r *recorder) reload() error {
+	old := r.config.Load()
 	cfg, err := r.opts.loadConfig()
 	if err == nil {
 		err = r.apply(cfg)
@@ -278,7 +279,7 @@ func (r *recorder) reload() error {
 		r.log.Error("configuration not taken over; the one before stays in force", "err", err)
 		return err
 	}
-	r.log.Info("configuration taken over", "file", cfg.Path)
+	r.log.Info("configuration taken over", "file", cfg.Path, "changes", cfg.Changes(old))
 	return nil
 }
 
