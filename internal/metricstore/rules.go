@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -163,8 +162,8 @@ func (r *Rules) Apply(cfg *promconfig.Config, builtIn []RuleFile, hooks []string
 		if err != nil {
 			return fmt.Errorf("metricstore: rule_files %s: %w", pattern, err)
 		}
-		if len(found) == 0 && !strings.ContainsAny(pattern, "*?[") {
-			return fmt.Errorf("metricstore: rule_files: %s does not exist", pattern)
+		if len(found) == 0 { // Prometheus takes such a configuration, so do we
+			r.log.Warn("no rule file matches", "rule_files", pattern)
 		}
 		files = append(files, found...)
 	}

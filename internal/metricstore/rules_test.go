@@ -241,7 +241,6 @@ func TestBadRules(t *testing.T) {
 		"built-in:1": func() error {
 			return r.Apply(loadConfig(t, ""), []RuleFile{{"built-in", []byte("groups: [{name: g, rules: [{record: a, expr: 'up +'}]}]")}}, nil)
 		},
-		"no-such.yml": func() error { return r.Apply(loadConfig(t, "rule_files: [/no-such.yml]"), good, nil) },
 		"not an http": func() error { return r.Apply(loadConfig(t, ""), good, []string{"ftp://x"}) },
 	} {
 		if err := bad(); err == nil || !strings.Contains(err.Error(), strings.Split(name, ":")[0]) {

@@ -209,6 +209,26 @@ func TestClockStepsBack(t *testing.T) { // case T04
 	}
 }
 
+func TestClockStepsBackBeyondTheWindow(t *testing.T) { // case T04
+	start := time.Unix(1780000000, 0)
+	o := testOptions(t, start.Add(time.Minute))
+	o.OutOfOrderWindow = time.Minute
+	s := openStore(t, o)
+	for _, p := range readExposition(t, filepath.Join("testdata", "T04", "steps.om"), 0, "job", "sglang") {
+		appendPoints(t, s.Appendable(), p)
+	}
+	wantDrop(t, s, "sglang/e1", "too_old", 2)
+	var notices []Notice
+	for _, n := range s.Notices() {
+		if n.Code == "clock_step" {
+			notices = append(notices, n)
+		}
+	}
+	if len(notices) != 1 || !strings.Contains(notices[0].Message, "-2m0s") {
+		t.Errorf("notices %+v, want one with the step of -120 s", notices)
+	}
+}
+
 func wantDrop(t *testing.T, s *Store, source, reason string, n int64) {
 	t.Helper()
 	for _, d := range s.Drops() {
