@@ -49,6 +49,7 @@ type Archive struct {
 	parser  parser.Parser
 	query   storage.SampleAndChunkQueryable
 	names   *blockNames
+	reg     *undoRegisterer
 	notices noticeBoard
 	damaged *prometheus.CounterVec
 
@@ -106,15 +107,16 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 			Help: "Parts of the opened archive that could not be read, by kind.",
 		}, []string{"kind"}),
 	}
-	if err := o.Registerer.Register(a.damaged); err != nil {
+	a.reg = &undoRegisterer{to: o.Registerer}
+	if err := a.reg.Register(a.damaged); err != nil {
 		return nil, fmt.Errorf("metricstore: registering the archive's metrics: %w", err)
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
-	a.engine = newEngine(a.log, o.Registerer, a.parser, engineLimits{o.QueryTimeout, o.QueryConcurrency, o.QueryMaxSamples, o.LookbackDelta})
+	a.engine = newEngine(a.log, a.reg, a.parser, engineLimits{o.QueryTimeout, o.QueryConcurrency, o.QueryMaxSamples, o.LookbackDelta})
 	a.query = newAnySpelling(archiveStorage{a}, a, o.Catalog)
 	if err := a.Refresh(ctx); err != nil {
 		a.stop()
-		o.Registerer.Unregister(a.damaged)
+		a.reg.undo()
 		return nil, err
 	}
 	return a, nil
@@ -243,7 +245,7 @@ func (a *Archive) Close() error {
 	a.retired.Wait()
 	timer.Stop()
 	a.stop()
-	a.opts.Registerer.Unregister(a.damaged)
+	a.reg.undo()
 	if !drained {
 		return errors.New("metricstore: closing the archive: queries still run")
 	}

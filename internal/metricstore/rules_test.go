@@ -407,3 +407,36 @@ func mustParse(t *testing.T, s string) parser.Expr {
 	}
 	return e
 }
+
+func TestAlertStateIsTakenUp(t *testing.T) {
+	s := openStore(t, testOptions(t, time.Time{}))
+	now := time.Now()
+	// What the process before wrote, until two minutes ago: the alert is pending for half an hour.
+	appendPoints(t, s.Appendable(),
+		point{`ALERTS_FOR_STATE{alertname="Slow",job="sglang",instance="e1"}`, now.Add(-2 * time.Minute).UnixMilli(), float64(now.Add(-30 * time.Minute).Unix())},
+		point{`up{job="sglang",instance="e1"}`, now.UnixMilli(), 0})
+	r := newRules(t, s, RulesOptions{})
+	file := []RuleFile{{"built-in", []byte("groups: [{name: b, interval: 100ms, rules: [{alert: Slow, expr: 'up == 0', for: 1h}]}]")}}
+	if err := r.Apply(loadConfig(t, ""), file, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	waitFor(t, func() bool {
+		for _, a := range r.Manager().AlertingRules() {
+			for _, active := range a.ActiveAlerts() {
+				if active.ActiveAt.Before(now.Add(-20 * time.Minute)) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	stop()
+	done.Wait()
+}

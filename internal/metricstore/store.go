@@ -113,6 +113,7 @@ type Store struct {
 	opts    Options
 	log     *slog.Logger
 	lock    *dirLock
+	reg     *undoRegisterer // what Close takes off the registry again
 	drops   *dropCounter
 	notices noticeBoard
 	engine  *promql.Engine
@@ -153,13 +154,15 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	reg := &undoRegisterer{to: o.Registerer}
 	s := &Store{
-		opts: o, log: o.Logger, lock: lock,
-		drops:  newDropCounter(o.Registerer),
+		opts: o, log: o.Logger, lock: lock, reg: reg,
+		drops:  newDropCounter(reg),
 		names:  newBlockNames(),
 		parser: parser.NewParser(parser.Options{}),
 	}
 	if err := s.open(); err != nil {
+		reg.undo()
 		return nil, errors.Join(err, lock.release())
 	}
 	return s, nil
@@ -187,9 +190,9 @@ func (s *Store) open() error {
 	}
 	s.current.Store(db)
 
-	s.engine = newEngine(s.log, o.Registerer, s.parser, engineLimits{o.QueryTimeout, o.QueryConcurrency, o.QueryMaxSamples, o.LookbackDelta})
+	s.engine = newEngine(s.log, s.reg, s.parser, engineLimits{o.QueryTimeout, o.QueryConcurrency, o.QueryMaxSamples, o.LookbackDelta})
 	s.guard = newGuard(s)
-	s.remote = remote.NewStorage(s.log.With("component", "remote"), o.Registerer, s.startTime, o.Dir, time.Minute, &s.scraper, false)
+	s.remote = remote.NewStorage(s.log.With("component", "remote"), s.reg, s.startTime, o.Dir, time.Minute, &s.scraper, false)
 	db.db.SetWriteNotified(s.remote)
 	s.fanout = storage.NewFanout(s.log, localStorage{s}, s.remote)
 	s.query = newAnySpelling(s.fanout, s, o.Catalog)
@@ -310,6 +313,7 @@ func (s *Store) Close() error {
 		// then the database; last the lock, so that nobody opens the directory while we still write.
 		s.guard.close()
 		s.closeErr = errors.Join(s.remote.Close(), s.current.Load().close(5*time.Second), s.lock.release())
+		s.reg.undo()
 	})
 	return s.closeErr
 }

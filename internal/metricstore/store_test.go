@@ -242,6 +242,22 @@ func wantDrop(t *testing.T, s *Store, source, reason string, n int64) {
 	t.Errorf("no drop of %s for %s in %v", source, reason, s.Drops())
 }
 
+func TestOpenedAgainInOneRegistry(t *testing.T) {
+	o := testOptions(t, time.Unix(1780000000, 0))
+	for range 2 {
+		s, err := Open(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := o.Registerer.(*prometheus.Registry).Gather(); err != nil || len(left) > 0 {
+		t.Errorf("%d families stay on the registry, %v", len(left), err)
+	}
+}
+
 func TestAnySpelling(t *testing.T) { // case M01
 	at := time.Unix(1780000000, 0)
 	for _, file := range []string{"engine.prom", "router.prom"} {
