@@ -237,8 +237,7 @@ for (const theme of ["dark", "light"]) {
       await page.keyboard.press("Escape");
 
       await text.fill("sum by (job) (up)");
-      await page.keyboard.press("Escape");
-      await page.keyboard.press("Enter");
+      await page.keyboard.press("Control+Enter");
       await page.waitForURL(/expr=sum/);
       await page.locator(".explore-chart canvas").waitFor();
       await until("series", async () => (await rows(page, "series").count()) > 0);
@@ -254,8 +253,7 @@ for (const theme of ["dark", "light"]) {
 
       allow(/status of 400/);
       await text.fill("sum(up) by by");
-      await page.keyboard.press("Escape");
-      await page.keyboard.press("Enter");
+      await page.keyboard.press("Control+Enter");
       await page.locator(".query-error").waitFor();
       await until("the underline", async () => (await page.locator(".tok-error").count()) > 0);
       await shot(`explore-error-${theme}`);
