@@ -17,7 +17,7 @@ type Doc struct {
 	exts  []ext // exts[0] is unused
 	cells arena
 
-	memo    []uint64          // slot -> cell.a of the value, see remember
+	memo    memoTable         // slot -> cell.a of the value, see remember
 	memoFar map[uint32]uint64 // slots far beyond the end of memo
 	lowPut  int               // lowest slot assigned out of order since the last element
 	memoLen int               // slots in use: what MEMOIZE assigns next
@@ -61,7 +61,6 @@ func newDoc(f *File, src []byte) *Doc {
 	d := &Doc{f: f, src: src, lim: f.opts.Limits.withDefaults(len(src))}
 	d.nodes = make([]node, 0, 64)
 	d.exts = make([]ext, 1, 8)
-	d.memo = make([]uint64, 0, 256)
 	d.classIdx = make(map[string]int)
 	d.resolved = make(map[[2]uint64]resolution)
 	return d
@@ -225,105 +224,6 @@ func (d *Doc) unrun(n *node) error {
 	n.flags &^= flagRun
 	n.aux, n.what = 0, 0
 	return nil
-}
-
-// The memo. An entry is the a of the value's cell when that is enough to make the value again: the
-// offset of a string's bytes (its length stands before them), a node, a class. An element that was
-// streamed leaves ckDeferred entries: where the value begins. Everything else goes to memoAux.
-
-func (d *Doc) remember(idx int, s slot, pos int) error {
-	a := s.c.a
-	switch s.c.kind() {
-	case ckNode, ckGlobal, ckDeferred, ckMemoRef:
-		if s.c.kind() == ckMemoRef {
-			a = mkCell(ckDeferred, 0, s.c.off(), 0).a
-		}
-	case ckStr, ckBytes, ckByteArray:
-		if s.c.sub()&subHeader == subNoLen {
-			a = 0
-		}
-	default:
-		a = 0
-	}
-	if a == 0 {
-		if err := d.charge(24); err != nil {
-			return err
-		}
-		d.memoAux = append(d.memoAux, s)
-		a = mkCell(ckAux, 0, len(d.memoAux)-1, 0).a
-	}
-	return d.setMemo(idx, a, pos)
-}
-
-func (d *Doc) setMemo(idx int, a uint64, pos int) error {
-	switch {
-	case idx < len(d.memo):
-		if d.memo[idx] == 0 {
-			d.memoLen++
-		} else if d.lazy {
-			return d.fail(pos, ErrOrder, "memo slot %d is assigned twice; read the file with Load and no filter", idx)
-		}
-		d.memo[idx] = a
-		d.lowPut = min(d.lowPut, idx)
-		return nil
-	case idx <= len(d.memo)+1024:
-		if idx >= d.lim.MaxMemo {
-			return d.fail(pos, ErrLimit, "memo slot %d is beyond Limits.MaxMemo (%d)", idx, d.lim.MaxMemo)
-		}
-		had := cap(d.memo)
-		for len(d.memo) < idx {
-			d.memo = append(d.memo, 0)
-		}
-		d.memo = append(d.memo, a)
-		d.memoLen++
-		if c := cap(d.memo); c != had {
-			if err := d.charge(int64(c-had) * 8); err != nil {
-				return err
-			}
-		}
-		for len(d.puts) <= (len(d.memo)-1)>>6 {
-			d.puts = append(d.puts, uint64(pos))
-		}
-		return nil
-	}
-	if d.memoFar == nil {
-		d.memoFar = make(map[uint32]uint64)
-	}
-	if _, ok := d.memoFar[uint32(idx)]; !ok {
-		d.memoLen++
-		if err := d.charge(40); err != nil {
-			return err
-		}
-	} else if d.lazy {
-		return d.fail(pos, ErrOrder, "memo slot %d is assigned twice; read the file with Load and no filter", idx)
-	}
-	if d.memoLen > d.lim.MaxMemo {
-		return d.fail(pos, ErrLimit, "more memo slots than Limits.MaxMemo (%d)", d.lim.MaxMemo)
-	}
-	d.memoFar[uint32(idx)] = a
-	return nil
-}
-
-// memoEntry is the raw entry of a memo slot, 0 when it was never assigned.
-func (d *Doc) memoEntry(idx int) uint64 {
-	if idx < len(d.memo) {
-		return d.memo[idx]
-	}
-	return d.memoFar[uint32(idx)]
-}
-
-// recall makes the value in a memo slot; an empty cell when the slot was never assigned.
-func (d *Doc) recall(idx int) cell {
-	c := cell{a: d.memoEntry(idx)}
-	switch c.kind() {
-	case ckStr, ckBytes, ckByteArray:
-		return c.sized(d.src)
-	case ckAux:
-		return d.memoAux[c.off()].c
-	case ckDeferred:
-		return mkCell(ckMemoRef, 0, c.off(), uint64(idx))
-	}
-	return c
 }
 
 // memoCountAt returns how many memo slots were in use before offset off. Only pickles of protocol 4

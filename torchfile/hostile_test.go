@@ -55,16 +55,27 @@ var hostile = map[string]struct {
 	"not a number":         {"I12x4\n.", ErrCorrupt, ""},
 	"text escape":          {"S'\\x4'\n.", ErrCorrupt, ""},
 	"raw unicode":          {"V\\u00e9\\ud83d\\\\u\n.", nil, ""},
-	"laughs":               {laughs(24), nil, ""},
-	"shared dtype laughs":  {dtypeLaughs(), nil, ""},
-	"global names":         {"\x80\x02" + uni("torch") + uni("Size") + "\x93.", nil, `{"$global":"torch.Size"}`},
-	"global of numbers":    {"\x80\x04K\x01K\x02\x93.", ErrCorrupt, ""},
-	"persistent id":        {"\x80\x02" + uni("weird") + "Q.", nil, `{"$persistent":"weird"}`},
-	"text persistent id":   {"Pweird\n.", nil, `{"$persistent":"weird"}`},
-	"extension":            {"\x80\x02\x82\x07.", nil, `{"$global":"copyreg.extension.7"}`},
-	"out-of-band buffer":   {"\x80\x05\x97\x98.", nil, `{"$buffer":0}`},
-	"rewritten memo":       {"\x80\x02](K\x01q\x00K\x02q\x00h\x00e.", nil, `[1,2,2]`},
-	"late change":          {"\x80\x02](}q\x00}h\x00" + uni("k") + "K\x01s0e.", nil, `[{"k":1},{}]`},
+	"deque in itself":      {"\x80\x02ccollections\ndeque\n)Rq\x00h\x00a.", nil, `{"$str":"deque([(...)])","$type":"collections.deque"}`},
+	"deque in its list":    {"\x80\x02]q\x01ccollections\ndeque\n)Rq\x00h\x01aa.", nil, ""},
+	"slices":               {"\x80\x02c__builtin__\nslice\nq\x00" + strings.Repeat("h\x00", 50000) + "N" + strings.Repeat("NN\x87R", 50000) + "0N.", nil, "null"},
+	"slices shown":         {"\x80\x02c__builtin__\nslice\nq\x000" + strings.Repeat("h\x00", 50000) + "N" + strings.Repeat("NN\x87R", 50000) + ".", nil, ""},
+	"slice laughs":         {sliceLaughs(60), nil, ""},
+	"scalars":              {"\x80\x02cnumpy.core.multiarray\nscalar\nq\x00cnumpy\ndtype\n" + uni("O8") + "\x89\x88\x87Rq\x0100" + strings.Repeat("h\x00h\x01", 50000) + "K\x05" + strings.Repeat("\x86R", 50000) + ".", nil, ""},
+	"calls of calls":       {"\x80\x02cx\nA\n" + strings.Repeat(")R", 100000) + ".", nil, ""},
+	"array in itself": {"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87Rq\x00(K\x01K\x01\x85cnumpy\ndtype\n" +
+		uni("O8") + "\x89\x88\x87R\x89]h\x00atb.", nil, ""},
+	"array of nothing": {"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01\x8a\x06\x00\x00\x00\x00\x00\x01\x85cnumpy\ndtype\n" +
+		uni("S0") + "\x89\x88\x87R\x89U\x00tb.", nil, ""},
+	"laughs":              {laughs(24), nil, ""},
+	"shared dtype laughs": {dtypeLaughs(), nil, ""},
+	"global names":        {"\x80\x02" + uni("torch") + uni("Size") + "\x93.", nil, `{"$global":"torch.Size"}`},
+	"global of numbers":   {"\x80\x04K\x01K\x02\x93.", ErrCorrupt, ""},
+	"persistent id":       {"\x80\x02" + uni("weird") + "Q.", nil, `{"$persistent":"weird"}`},
+	"text persistent id":  {"Pweird\n.", nil, `{"$persistent":"weird"}`},
+	"extension":           {"\x80\x02\x82\x07.", nil, `{"$global":"copyreg.extension.7"}`},
+	"out-of-band buffer":  {"\x80\x05\x97\x98.", nil, `{"$buffer":0}`},
+	"rewritten memo":      {"\x80\x02](K\x01q\x00K\x02q\x00h\x00e.", nil, `[1,2,2]`},
+	"late change":         {"\x80\x02](}q\x00}h\x00" + uni("k") + "K\x01s0e.", nil, `[{"k":1},{}]`},
 }
 
 // attrChain asks for an attribute of an attribute of an attribute ...
@@ -77,6 +88,15 @@ func laughs(n int) string {
 	p := "\x80\x02]q\x00"
 	for i := 1; i <= n; i++ {
 		p += fmt.Sprintf("](h%ch%ceq%c", i-1, i-1, i)
+	}
+	return p + "."
+}
+
+// sliceLaughs is a slice of slices of slices ..., each twice the same.
+func sliceLaughs(n int) string {
+	p := "\x80\x02Nq\x01"
+	for i := 2; i < n; i++ {
+		p += fmt.Sprintf("c__builtin__\nslice\nh%ch%cN\x87Rq%c", i-1, i-1, i)
 	}
 	return p + "."
 }

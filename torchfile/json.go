@@ -620,6 +620,14 @@ func (j *jsonWriter) tensorRef(t Tensor) error {
 	o, dt, first := t.order(), t.DType, true
 	if n > 0 {
 		t.walk(data, func(b []byte) {
+			if err != nil {
+				return
+			}
+			if len(j.buf) > 1<<16 {
+				if err = j.flush(); err != nil {
+					return
+				}
+			}
 			if !first {
 				j.str(",")
 			}
@@ -642,7 +650,7 @@ func (j *jsonWriter) tensorRef(t Tensor) error {
 		})
 	}
 	j.str("]}}")
-	return nil
+	return err
 }
 
 func (j *jsonWriter) storage(v Value) error {
@@ -719,8 +727,10 @@ func (j *jsonWriter) npscalar(v Value) error {
 }
 
 func (j *jsonWriter) elem(e Elem) error {
-	if len(j.buf) > 1<<20 && int64(len(j.buf)) > j.left {
-		return &Error{Offset: -1, Sort: ErrLimit, What: "the JSON is larger than JSONOptions.MaxBytes"}
+	if len(j.buf) > 1<<16 {
+		if err := j.flush(); err != nil {
+			return err
+		}
 	}
 	t := e.t
 	if e.obj.Exists() {

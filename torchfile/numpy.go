@@ -115,6 +115,9 @@ type NPScalar struct {
 	d      *Doc
 }
 
+// maxEmpty bounds arrays whose elements have no bytes, so that nothing in the file limits their number.
+const maxEmpty = 1 << 16
+
 func (d *Doc) badArray(format string, args ...any) error {
 	return d.fail(-1, ErrCorrupt, "a numpy value "+format, args...)
 }
@@ -208,7 +211,7 @@ func (v Value) npState(t *NPType, depth int) error {
 		} else if t.SubShape, err = sub.Index(1).dims(); err != nil {
 			return err
 		}
-		if n := product(t.SubShape); n < 0 || (n > 0 && inner.Size > maxOffset/n) || n*inner.Size != t.Size {
+		if n := product(t.SubShape); n < 0 || (inner.Size == 0 && n > maxEmpty) || (n > 0 && inner.Size > maxOffset/n) || n*inner.Size != t.Size {
 			return d.badArray("has a type whose inner array does not have its size")
 		}
 	}
@@ -293,6 +296,9 @@ func (v Value) NDArray() (NDArray, error) {
 		}
 	case KindBytes, KindByteArray:
 		a.raw = data.Bytes()
+		if a.Type.Size == 0 && count > maxEmpty {
+			return a, v.d.fail(-1, ErrLimit, "a numpy array has %d elements of no size", count)
+		}
 		if a.Type.Size > 0 && count > math.MaxInt64/a.Type.Size || count*a.Type.Size != int64(len(a.raw)) {
 			return a, v.d.badArray("of shape %v and type %s has %d bytes", a.Shape, a.Type, len(a.raw))
 		}
@@ -476,7 +482,9 @@ func (e Elem) Int() (int64, bool) {
 }
 
 // Number returns a real number; a bool is none.
-func (e Elem) Number() (float64, bool) {
+func (e Elem) Number() (float64, bool) { return e.number(0) }
+
+func (e Elem) number(depth int) (float64, bool) {
 	o := e.t.bo()
 	switch e.t.Kind {
 	case 'f':
@@ -502,7 +510,7 @@ func (e Elem) Number() (float64, bool) {
 		i, _ := e.Int()
 		return float64(i), false
 	case 'O':
-		return e.obj.Number()
+		return e.obj.number(depth)
 	}
 	return 0, false
 }

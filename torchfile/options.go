@@ -14,7 +14,7 @@ type Limits struct {
 	MaxOps int64
 	// MaxMemo is the number of memo slots. Default 1<<27.
 	MaxMemo int
-	// MaxDepth is how deep views (JSON, Any, Repr) follow nested values. Default 1000.
+	// MaxDepth is how deep views (JSON, PyStr, PyRepr) follow nested values. Default 1000.
 	// Decoding itself does not recurse.
 	MaxDepth int
 	// MaxIntBytes is the size of the largest integer that is converted to digits or a [big.Int].

@@ -39,7 +39,7 @@ func (p *pyPrinter) array(v Value, repr bool) {
 	case KindNPScalar:
 		var x NPScalar
 		if x, err = v.NPScalar(); err == nil {
-			s = elemStr(x.Elem(), repr)
+			s = p.elem(x.Elem(), repr)
 		}
 	}
 	if err != nil {
@@ -93,8 +93,8 @@ func elemFloatStr(f float64, size int64) string {
 	return s
 }
 
-// elemStr is str() (or repr()) of a numpy scalar.
-func elemStr(e Elem, repr bool) string {
+// elem is str() (or repr()) of a numpy scalar.
+func (p *pyPrinter) elem(e Elem, repr bool) string {
 	switch e.t.Kind {
 	case 'b':
 		if e.b[0] != 0 {
@@ -127,10 +127,13 @@ func elemStr(e Elem, repr bool) string {
 		s, _ := e.Text()
 		return string(appendPyBytes(nil, []byte(s)))
 	case 'O':
+		q := p.part()
 		if repr {
-			return e.obj.PyRepr()
+			q.repr(e.obj)
+		} else {
+			q.str(e.obj)
 		}
-		return e.obj.PyStr()
+		return string(q.b)
 	case 'M':
 		i, _ := e.Int()
 		return datetimeStr(i, e.t.Unit)
@@ -149,13 +152,13 @@ func elemStr(e Elem, repr bool) string {
 				if f.Type.Sub != nil {
 					var in []string
 					_ = x.sub().Each(func(e Elem) error {
-						in = append(in, elemStr(e, true))
+						in = append(in, p.elem(e, true))
 						return nil
 					})
 					parts[i] = "[" + strings.Join(in, ", ") + "]"
 					continue
 				}
-				parts[i] = elemStr(x, true)
+				parts[i] = p.elem(x, true)
 			}
 			if len(parts) == 1 {
 				return "(" + parts[0] + ",)"
@@ -296,11 +299,11 @@ func (p *pyPrinter) ndarrayStr(a NDArray, repr bool) (string, error) {
 		return "", err
 	}
 	if len(a.Shape) == 0 && !repr {
-		return elemStr(elems[0], false), nil
+		return p.elem(elems[0], false), nil
 	}
 	var list []Elem
 	shown(a.Shape, cut, func(i int64) { list = append(list, elems[i]) })
-	format := numpyFormat(list)
+	format := p.numpyFormat(list)
 	sep, prefix := " ", ""
 	if repr {
 		sep, prefix = ", ", "array("
@@ -310,7 +313,7 @@ func (p *pyPrinter) ndarrayStr(a NDArray, repr bool) (string, error) {
 	case n == 0:
 		out = "[]"
 	case len(a.Shape) == 0:
-		out = elemStr(elems[0], true)
+		out = p.elem(elems[0], true)
 	default:
 		out = numpyLayout(a.Shape, cut, sep, prefix, func(i int64) string { return format(elems[i]) })
 	}
@@ -409,12 +412,12 @@ func numpyLayout(shape []int64, cut bool, sep, prefix string, elem func(int64) s
 }
 
 // numpyFormat chooses how the elements of one array are written: with one width.
-func numpyFormat(list []Elem) func(Elem) string {
+func (p *pyPrinter) numpyFormat(list []Elem) func(Elem) string {
 	plain := func(e Elem) string {
 		if e.obj.Kind() == KindList {
-			return "list(" + e.obj.PyRepr() + ")"
+			return "list(" + p.text(e.obj) + ")"
 		}
-		return elemStr(e, true)
+		return p.elem(e, true)
 	}
 	if len(list) == 0 {
 		return plain
@@ -424,7 +427,7 @@ func numpyFormat(list []Elem) func(Elem) string {
 		write := plain
 		switch list[0].t.Kind {
 		case 'M':
-			write = func(e Elem) string { return "'" + elemStr(e, true) + "'" }
+			write = func(e Elem) string { return "'" + p.elem(e, true) + "'" }
 		case 'm':
 			write = func(e Elem) string {
 				i, _ := e.Int()

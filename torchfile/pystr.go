@@ -18,30 +18,47 @@ func (v Value) PyStr() string {
 	if v.Kind() == KindStr {
 		return v.Str()
 	}
-	if s, ok := v.pyKnown(); ok {
-		return s
-	}
-	var p pyPrinter
+	p := newPyPrinter()
 	p.str(v)
 	return string(p.b)
 }
 
 // PyRepr is what Python's repr() gives for v, with the same reservation.
 func (v Value) PyRepr() string {
-	var p pyPrinter
+	p := newPyPrinter()
 	p.repr(v)
 	return string(p.b)
 }
 
-// maxPyText bounds the text of PyStr and PyRepr; longer text ends in "...".
+// maxPyText bounds the text of PyStr and PyRepr; what is longer is cut by "...".
 const maxPyText = 1 << 20
 
+// pyPrinter writes values as Python shows them.
 type pyPrinter struct {
 	b    []byte
-	open []uint64
+	open []uint64 // containers around the current value
+	left *int     // what may still be written, by this printer and those made for parts
 }
 
-func (p *pyPrinter) s(s string) { p.b = append(p.b, s...) }
+func newPyPrinter() *pyPrinter {
+	left := maxPyText
+	return &pyPrinter{left: &left}
+}
+
+// part returns a printer for a part of the text, within the same bounds.
+func (p *pyPrinter) part() *pyPrinter { return &pyPrinter{open: p.open, left: p.left} }
+
+func (p *pyPrinter) s(s string) {
+	p.b = append(p.b, s...)
+	*p.left -= len(s)
+}
+
+// text is what repr writes for v, as a part.
+func (p *pyPrinter) text(v Value) string {
+	q := p.part()
+	q.repr(v)
+	return string(q.b)
+}
 
 // str is str() of what has its own; repr() of all others.
 func (p *pyPrinter) str(v Value) {
@@ -55,12 +72,18 @@ func (p *pyPrinter) str(v Value) {
 		p.array(v, false)
 		return
 	case KindObject:
+		if s, ok := p.known(v); ok {
+			p.s(s)
+			return
+		}
 		c := v.Class()
 		if c.Module == "builtins" && strings.HasSuffix(c.Name, "Error") || strings.HasSuffix(c.Name, "Exception") {
-			switch a := v.Args(); a.Len() {
-			case 0:
-			case 1:
-				p.s(a.Index(0).PyStr())
+			switch a := v.Args(); {
+			case a.Len() == 0:
+			case a.Len() == 1 && a.Index(0).Kind() == KindStr:
+				p.s(a.Index(0).Str())
+			case a.Len() == 1:
+				p.repr(a.Index(0))
 			default:
 				p.repr(a)
 			}
@@ -71,12 +94,12 @@ func (p *pyPrinter) str(v Value) {
 }
 
 func (p *pyPrinter) repr(v Value) {
-	if len(p.b) > maxPyText {
-		if !strings.HasSuffix(string(p.b[len(p.b)-3:]), "...") {
-			p.s("...")
-		}
+	if *p.left <= 0 {
+		p.s("...")
 		return
 	}
+	*p.left--
+	before := len(p.b)
 	switch v.Kind() {
 	case KindInvalid:
 		p.s("<unreadable>")
@@ -117,7 +140,9 @@ func (p *pyPrinter) repr(v Value) {
 		p.s("<buffer>")
 	default:
 		p.container(v)
+		return
 	}
+	*p.left -= len(p.b) - before
 }
 
 func (p *pyPrinter) global(v Value) {
@@ -240,7 +265,7 @@ func (p *pyPrinter) seq(open string, v Value, end string) {
 		if i > 0 {
 			p.s(", ")
 		}
-		if len(p.b) > maxPyText {
+		if *p.left <= 0 {
 			p.s("...")
 			break
 		}
@@ -256,7 +281,7 @@ func (p *pyPrinter) dict(v Value) {
 		if n++; n > 1 {
 			p.s(", ")
 		}
-		if len(p.b) > maxPyText {
+		if *p.left <= 0 {
 			p.s("...")
 			break
 		}
@@ -270,7 +295,7 @@ func (p *pyPrinter) dict(v Value) {
 func (p *pyPrinter) object(v Value) {
 	c := v.Class()
 	short := c.Name[strings.LastIndexByte(c.Name, '.')+1:]
-	known, ok := v.pyKnown()
+	known, ok := p.known(v)
 	switch {
 	case ok && (c.Module == "decimal" || c.Module == "uuid" || c.Module == "pathlib"):
 		p.s(short + "(")
@@ -302,7 +327,14 @@ func (p *pyPrinter) object(v Value) {
 
 // pyKnown is str() of an object of the standard library.
 func (v Value) pyKnown() (string, bool) {
-	if v.Kind() != KindObject {
+	p := newPyPrinter()
+	p.open = append(p.open, v.ID())
+	return p.known(v)
+}
+
+// known is pyKnown within what p writes.
+func (p *pyPrinter) known(v Value) (string, bool) {
+	if v.Kind() != KindObject || len(p.open) >= v.d.lim.MaxDepth {
 		return "", false
 	}
 	c := v.Class()
@@ -324,9 +356,9 @@ func (v Value) pyKnown() (string, bool) {
 			return n.Str(), true
 		case n.Kind() == KindInt && d.Kind() == KindInt:
 			if one, ok := d.Int(); ok && one == 1 {
-				return n.PyRepr(), true
+				return p.text(n), true
 			}
-			return n.PyRepr() + "/" + d.PyRepr(), true
+			return p.text(n) + "/" + p.text(d), true
 		}
 	case "uuid":
 		if i, ok := v.Attr("int").BigInt(); ok && c.Name == "UUID" && i.Sign() >= 0 && i.BitLen() <= 128 {
@@ -357,21 +389,20 @@ func (v Value) pyKnown() (string, bool) {
 		case "slice", "range":
 			if a.Len() == 3 {
 				if one, ok := a.Index(2).Int(); ok && one == 1 && c.Name == "range" {
-					return "range(" + a.Index(0).PyRepr() + ", " + a.Index(1).PyRepr() + ")", true
+					return "range(" + p.text(a.Index(0)) + ", " + p.text(a.Index(1)) + ")", true
 				}
-				return c.Name + a.PyRepr(), true
+				return c.Name + p.text(a), true
 			}
 		}
 	case "collections":
 		if c.Name == "deque" && v.Called() {
-			var p pyPrinter
-			p.open = append(p.open, v.ID())
-			p.seq("deque([", v, "]")
+			q := p.part()
+			q.seq("deque([", v, "]")
 			if n := a.Index(1); n.Kind() == KindInt {
-				p.s(", maxlen=" + n.PyRepr())
+				q.s(", maxlen=" + p.text(n))
 			}
-			p.s(")")
-			return string(p.b), true
+			q.s(")")
+			return string(q.b), true
 		}
 	case "torch":
 		if c.Name == "device" && a.Len() > 0 {
@@ -384,18 +415,17 @@ func (v Value) pyKnown() (string, bool) {
 	}
 	// A namedtuple whose fields the caller knows.
 	if h, ok := v.d.f.opts.Classes[c.String()]; ok && len(h.Fields) > 0 && len(h.Fields) == a.Len() && !v.State().Exists() {
-		var p pyPrinter
-		p.open = append(p.open, v.ID())
-		p.s(c.Name[strings.LastIndexByte(c.Name, '.')+1:] + "(")
+		q := p.part()
+		q.s(c.Name[strings.LastIndexByte(c.Name, '.')+1:] + "(")
 		for i, x := range a.All() {
 			if i > 0 {
-				p.s(", ")
+				q.s(", ")
 			}
-			p.s(h.Fields[i] + "=")
-			p.repr(x)
+			q.s(h.Fields[i] + "=")
+			q.repr(x)
 		}
-		p.s(")")
-		return string(p.b), true
+		q.s(")")
+		return string(q.b), true
 	}
 	return "", false
 }

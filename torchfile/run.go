@@ -13,8 +13,9 @@ import (
 // scanRun walks the run that begins at pos and returns where it ends, how many elements it has, and
 // what they are. It stops before the first byte that belongs to no element.
 func scanRun(b []byte, pos int) (end, n int, what uint8) {
-	// The fast loops look ahead by up to 40 bytes; the slow one below finishes the rest.
-	for pos+48 <= len(b) {
+	// The fast loops look ahead; the slow one below finishes the rest.
+	const ahead = 16 * 9
+	for pos+ahead <= len(b) {
 		switch b[pos] {
 		case opBinFloat:
 			what |= runFloat
@@ -25,36 +26,44 @@ func scanRun(b []byte, pos int) (end, n int, what uint8) {
 				pos += 36
 				n += 4
 			}
+			continue
 		case opBinInt1:
 			const mask, all = 0x00ff00ff00ff00ff, 0x004b004b004b004b
-			what |= runInt
-			pos += 2
-			n++
+			from := pos
 			for pos+16 <= len(b) && binary.LittleEndian.Uint64(b[pos:])&mask == all &&
 				binary.LittleEndian.Uint64(b[pos+8:])&mask == all {
 				pos += 16
 				n += 8
 			}
-		default:
-			for range 5 { // at most 45 bytes
-				info := runInfo[b[pos]]
-				size := int(info & runSize)
-				if size == 0 {
-					next := oddElement(b, pos)
-					if next == 0 {
-						return pos, n, what
-					}
-					if b[pos] == opLong1 {
-						what |= runInt
-						n++
-					}
-					pos = next
-					break
-				}
-				what |= info &^ runSize
-				pos += size
+			if pos != from {
+				what |= runInt
+				continue
+			}
+		}
+		// A mixture of sizes, such as token ids: one step depends on the one before, and a wrong guess
+		// costs more than a step, so the kinds are looked at only once in a while.
+		w := b[pos : pos+ahead : pos+ahead]
+		at, k := 0, 0
+		for ; k < 16; k++ {
+			info := runInfo[w[at]]
+			if info == 0 {
+				break
+			}
+			what |= info
+			at += int(info & runSize)
+		}
+		pos += at
+		n += k
+		if k < 16 {
+			next := oddElement(b, pos)
+			if next == 0 {
+				return pos, n, what &^ runSize
+			}
+			if b[pos] == opLong1 {
+				what |= runInt
 				n++
 			}
+			pos = next
 		}
 	}
 	for pos < len(b) {
@@ -79,7 +88,7 @@ func scanRun(b []byte, pos int) (end, n int, what uint8) {
 		pos += size
 		n++
 	}
-	return pos, n, what
+	return pos, n, what &^ runSize
 }
 
 // oddElement returns where the element or frame header at pos ends when it is one that may stand in

@@ -132,6 +132,7 @@ type emitter struct {
 	count   int
 	memo    int // memo slots in use where the next element begins
 	memoLow int // first memo entry that may refer to an element's nodes
+	packed  int // memo pages that were packed
 
 	// What to go back to after each element.
 	nodes, exts, aux, extra int
@@ -152,8 +153,8 @@ func (e *emitter) begin(m *machine) {
 	e.list = m.st[len(m.st)-1].c
 	e.nodes, e.exts, e.cells = len(d.nodes), len(d.exts), d.cells.mark()
 	e.aux, e.extra = len(d.memoAux), len(d.extra)
-	e.memo, e.memoLow = d.memoLen, len(d.memo)
-	d.lowPut = len(d.memo)
+	e.memo, e.memoLow = d.memoLen, d.memo.n
+	d.lowPut = d.memo.n
 	// The list and what it is in are not complete while its elements are visited.
 	for _, s := range m.st {
 		if s.c.kind() == ckNode {
@@ -250,8 +251,15 @@ func (e *emitter) element(m *machine, s *slot, end int, partial bool) error {
 // forget gives back what was decoded for the elements visited so far.
 func (e *emitter) forget(d *Doc, pos int) error {
 	low := min(e.memoLow, d.lowPut)
-	for i := low; i < len(d.memo); i++ {
-		d.memo[i] = e.demote(d, d.memo[i])
+	for i := low; i < d.memo.n; i++ {
+		a := d.memo.get(i)
+		if b := e.demote(d, a); b != a {
+			d.memo.set(i, b)
+		}
+	}
+	for (e.packed+1)<<pageBits <= d.memo.n {
+		d.mem += d.memo.pack(e.packed)
+		e.packed++
 	}
 	if len(d.memoFar) > 0 {
 		if err := d.spend(len(d.memoFar)); err != nil {
@@ -261,7 +269,7 @@ func (e *emitter) forget(d *Doc, pos int) error {
 			d.memoFar[i] = e.demote(d, a)
 		}
 	}
-	e.memo, e.memoLow, d.lowPut = d.memoLen, len(d.memo), len(d.memo)
+	e.memo, e.memoLow, d.lowPut = d.memoLen, d.memo.n, d.memo.n
 	d.nodes = d.nodes[:e.nodes]
 	d.exts = d.exts[:e.exts]
 	d.memoAux = d.memoAux[:e.aux]

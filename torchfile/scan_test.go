@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -248,5 +249,31 @@ func TestScanCostsNoMemory(t *testing.T) {
 	few, many := allocs(20), allocs(60)
 	if many > few+40 {
 		t.Errorf("20 samples cost %v allocations, 60 cost %v", few, many)
+	}
+}
+
+// TestConcurrentReaders reads one File from several goroutines, tensors included.
+func TestConcurrentReaders(t *testing.T) {
+	for _, name := range []string{"f09_tensors_multimodal", "f16_legacy_nonzip", "f18_zip_deflated"} {
+		f := openTest(t, "testdata/dumps/"+name+".pt", nil)
+		views := make([]string, 4)
+		var wg sync.WaitGroup
+		for i := range views {
+			wg.Go(func() {
+				d, err := f.Scan(ScanOptions{Path: []string{"samples"}, Fields: []string{"index"}}, func(e Element) error {
+					views[i] += string(jsonOf(t, e.Value))
+					return nil
+				})
+				if err != nil || d == nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range views {
+			if views[i] != views[0] || len(views[0]) < 1000 {
+				t.Errorf("%s: reader %d sees something else", name, i)
+			}
+		}
 	}
 }

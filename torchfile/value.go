@@ -132,7 +132,9 @@ func (v Value) Float() (f float64, ok bool) {
 
 // Number returns a Float, an Int, a numpy scalar or a tensor with one element as float64; a bool is
 // no number.
-func (v Value) Number() (f float64, ok bool) {
+func (v Value) Number() (f float64, ok bool) { return v.number(0) }
+
+func (v Value) number(depth int) (f float64, ok bool) {
 	c := v.val()
 	switch c.kind() {
 	case ckFloat:
@@ -147,8 +149,8 @@ func (v Value) Number() (f float64, ok bool) {
 	case ckNode:
 		switch v.d.node(c).kind {
 		case KindNPScalar:
-			if s, err := v.NPScalar(); err == nil {
-				return s.Number()
+			if s, err := v.NPScalar(); err == nil && depth < 4 {
+				return s.Elem().number(depth + 1)
 			}
 		case KindTensor:
 			if t, err := v.Tensor(); err == nil && t.Len() == 1 && !t.DType.IsComplex() && t.DType != TorchBool {
@@ -444,18 +446,19 @@ func (v Value) Get(key string) Value {
 // callable of a call that was not made, or the class or function that a Global is.
 func (v Value) Class() Class {
 	c := v.val()
-	if c.kind() == ckNode {
-		n := v.d.node(c)
-		if n.ext == 0 {
+	for range 8 { // an instance may be of what another call returned
+		switch c.kind() {
+		case ckGlobal:
+			return v.d.class(c).Class
+		case ckNode:
+			n := v.d.node(c)
+			if n.ext == 0 {
+				return Class{}
+			}
+			c = v.d.exts[n.ext].class
+		default:
 			return Class{}
 		}
-		c = v.d.exts[n.ext].class
-	}
-	if c.kind() == ckGlobal {
-		return v.d.class(c).Class
-	}
-	if c.kind() == ckNode {
-		return Value{v.d, c}.Class() // an instance of what another call returned
 	}
 	return Class{}
 }

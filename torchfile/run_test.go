@@ -1,0 +1,79 @@
+package torchfile
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// runOf encodes n elements of one sort as the pickler does.
+func runOf(sort string, n int) []byte {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var e Writer
+	for range n {
+		switch sort {
+		case "mask":
+			e.buf = appendInt(e.buf, 1)
+		case "tokens":
+			e.buf = appendInt(e.buf, []int64{rnd.Int64N(256), rnd.Int64N(65536), rnd.Int64N(65536), rnd.Int64N(65536), 65536 + rnd.Int64N(80000)}[rnd.IntN(5)])
+		case "floats":
+			e.buf = append(e.buf, opBinFloat, 0xbf, 1, 2, 3, 4, 5, 6, byte(rnd.Uint32()))
+		case "mixed":
+			switch rnd.IntN(6) {
+			case 0:
+				e.buf = append(e.buf, opNone)
+			case 1:
+				e.buf = append(e.buf, opNewTrue)
+			case 2:
+				e.buf = append(e.buf, opBinFloat, 1, 2, 3, 4, 5, 6, 7, 8)
+			default:
+				e.buf = appendInt(e.buf, rnd.Int64())
+			}
+		}
+	}
+	return e.buf
+}
+
+// TestScanRun cuts runs at every place near their end: never more elements than are whole, and the
+// fast loops agree with the cursor.
+func TestScanRun(t *testing.T) {
+	for _, sort := range []string{"mask", "tokens", "floats", "mixed"} {
+		for n := range 200 {
+			b := append(runOf(sort, n), opAppends)
+			end, got, what := scanRun(b, 0)
+			if end != len(b)-1 || got != n {
+				t.Fatalf("%d %s: %d elements in %d of %d bytes", n, sort, got, end, len(b)-1)
+			}
+			cur := runCursor{b, 0, end}
+			k := 0
+			for c, ok := cur.next(); ok; c, ok = cur.next() {
+				k++
+				if c.kind() == ckFloat && what&runFloat == 0 || c.kind() == ckInt && what&runInt == 0 {
+					t.Fatalf("%s: element %d is not in %02x", sort, k, what)
+				}
+			}
+			if k != n {
+				t.Fatalf("%s: the cursor sees %d of %d", sort, k, n)
+			}
+			if n > 0 && n < 60 {
+				for cut := range b[:end] {
+					if e, got, _ := scanRun(b[:cut], 0); e > cut || got > n || (got == n && cut < end) {
+						t.Fatalf("%d %s cut at %d: %d elements to %d", n, sort, cut, got, e)
+					}
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkScanRun(b *testing.B) {
+	for _, sort := range []string{"mask", "tokens", "floats"} {
+		data := append(runOf(sort, 4000), opAppends)
+		b.Run(sort, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				scanRun(data, 0)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/4000, "ns/elem")
+		})
+	}
+}
