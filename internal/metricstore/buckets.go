@@ -29,12 +29,17 @@ func histograms(v promql.Vector, key func(promql.Sample) string) map[string]hist
 	}
 	for k, h := range out {
 		slices.SortFunc(h, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
-		for i := 1; i < len(h); i++ {
-			h[i].count = max(h[i].count, h[i-1].count) // rates of buckets that reset apart may dip
-		}
+		h.grow()
 		out[k] = h
 	}
 	return out
+}
+
+// grow makes the counts never fall with the bound: rates of buckets that were reset apart may dip.
+func (h histogramOf) grow() {
+	for i := 1; i < len(h); i++ {
+		h[i].count = max(h[i].count, h[i-1].count)
+	}
 }
 
 // layout is the list of bounds, to compare histograms by.

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/rollscope/rollscope/internal/engine"
 	"github.com/rollscope/rollscope/internal/signal"
@@ -252,11 +251,10 @@ func (t *table) any(i int) bool {
 	return false
 }
 
-// fill evaluates expr from step a to step b and puts the samples into t. The keep function may leave
-// samples out; nil keeps all.
-func (r *Reader) fill(ctx context.Context, t *table, g grid, expr string, by signal.By, a, b int, keep func(i int) bool) (annotations.Annotations, error) {
+// each evaluates expr from step a to step b and gives f every sample that is a number.
+func (r *Reader) each(ctx context.Context, g grid, expr string, a, b int, f func(ls labels.Labels, i int, v float64)) error {
 	if expr == "" || a > b {
-		return nil, nil
+		return nil
 	}
 	ctx = WithoutNameNotes(ctx)
 	var q promql.Query
@@ -267,19 +265,17 @@ func (r *Reader) fill(ctx context.Context, t *table, g grid, expr string, by sig
 		q, err = r.e.NewRangeQuery(ctx, r.q, nil, expr, g.at(a), g.at(b), time.Duration(g.step)*time.Millisecond)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("metricstore: %s: %w", expr, err)
+		return fmt.Errorf("metricstore: %s: %w", expr, err)
 	}
 	defer q.Close()
 	res := q.Exec(ctx)
 	if res.Err != nil {
-		return nil, fmt.Errorf("metricstore: %s: %w", expr, res.Err)
+		return fmt.Errorf("metricstore: %s: %w", expr, res.Err)
 	}
 	put := func(ls labels.Labels, at int64, v float64) {
-		i := g.index(at)
-		if i < 0 || math.IsNaN(v) || keep != nil && !keep(i) {
-			return
+		if i := g.index(at); i >= 0 && !math.IsNaN(v) {
+			f(ls, i, v)
 		}
-		t.row(keyOf(ls, by), ls).values[i] = v
 	}
 	switch v := res.Value.(type) {
 	case promql.Matrix:
@@ -293,9 +289,19 @@ func (r *Reader) fill(ctx context.Context, t *table, g grid, expr string, by sig
 			put(s.Metric, s.T, s.F)
 		}
 	default:
-		return nil, fmt.Errorf("metricstore: %s gives a %T, want a vector", expr, res.Value)
+		return fmt.Errorf("metricstore: %s gives a %T, want a vector", expr, res.Value)
 	}
-	return res.Warnings, nil
+	return nil
+}
+
+// fill puts the samples of expr from step a to step b into t. The keep function may leave samples out;
+// nil keeps all.
+func (r *Reader) fill(ctx context.Context, t *table, g grid, expr string, by signal.By, a, b int, keep func(i int) bool) error {
+	return r.each(ctx, g, expr, a, b, func(ls labels.Labels, i int, v float64) {
+		if keep == nil || keep(i) {
+			t.row(keyOf(ls, by), ls).values[i] = v
+		}
+	})
 }
 
 // keyOf forms a row's key: recorded series carry more labels than raw ones, and must meet them.

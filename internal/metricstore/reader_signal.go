@@ -1,6 +1,7 @@
 package metricstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -122,13 +123,18 @@ func (x *reading) read(ctx context.Context) error {
 	found := false
 	for _, rg := range ranges {
 		keep := func(i int) bool { return !x.recorded[i] }
-		if rawCount != "" && rawCount != raw[0] {
-			if _, err := x.r.fill(ctx, x.counts, x.g, rawCount, x.req.By, rg[0], rg[1], keep); err != nil {
+		switch {
+		case x.s.Kind == signal.Quantile:
+			if err := x.readBuckets(ctx, common, rg[0], rg[1]); err != nil {
 				return err
 			}
-		}
-		for k, expr := range raw {
-			if _, err := x.r.fill(ctx, x.values[k], x.g, expr, x.req.By, rg[0], rg[1], keep); err != nil {
+		default:
+			if rawCount != "" && rawCount != raw[0] {
+				if err := x.r.fill(ctx, x.counts, x.g, rawCount, x.req.By, rg[0], rg[1], keep); err != nil {
+					return err
+				}
+			}
+			if err := x.r.fill(ctx, x.values[0], x.g, raw[0], x.req.By, rg[0], rg[1], keep); err != nil {
 				return err
 			}
 		}
@@ -150,6 +156,69 @@ func (x *reading) read(ctx context.Context) error {
 	return nil
 }
 
+// readBuckets reads the scraped buckets once, and takes all percentiles and the count out of them: the
+// rates of all buckets of a fleet are what costs.
+func (x *reading) readBuckets(ctx context.Context, common bool, a, b int) error {
+	q := x.query(signal.Raw, 0)
+	q.CommonBounds = common
+	expr, err := signal.CompileBuckets(x.s, q)
+	if err != nil {
+		return fmt.Errorf("metricstore: %w", err)
+	}
+	type column struct {
+		le   float64
+		rate []float64 // by step from a on
+	}
+	groups := map[string][]*column{}
+	group := map[string]labels.Labels{}
+	var last labels.Labels
+	var col *column
+	err = x.r.each(ctx, x.g, expr, a, b, func(ls labels.Labels, i int, v float64) {
+		if x.recorded[i] {
+			return
+		}
+		if col == nil || !labels.Equal(ls, last) { // samples come series by series
+			last = ls
+			le, err := strconv.ParseFloat(ls.Get("le"), 64)
+			if err != nil {
+				le = math.NaN()
+			}
+			col = &column{le: le, rate: emptyRow(ls, b-a+1).values}
+			key := keyOf(ls, x.req.By)
+			groups[key] = append(groups[key], col)
+			group[key] = ls
+		}
+		col.rate[i-a] = v
+	})
+	if err != nil {
+		return err
+	}
+	for key, cols := range groups {
+		ls := labels.NewBuilder(group[key]).Del("le").Labels()
+		slices.SortFunc(cols, func(a, b *column) int { return cmp.Compare(a.le, b.le) })
+		for i := a; i <= b; i++ {
+			var h histogramOf
+			for _, c := range cols {
+				if v := c.rate[i-a]; !math.IsNaN(v) && !math.IsNaN(c.le) {
+					h = append(h, bucket{c.le, v})
+				}
+			}
+			h.grow()
+			total := h.total()
+			if math.IsNaN(total) {
+				continue
+			}
+			x.counts.row(key, ls).values[i] = total
+			for k, p := range x.quantiles {
+				if n, ok := h.quantile(p, x.s.Scale()); ok {
+					x.values[k].row(key, ls).values[i] = *n.Value
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // readRecorded reads the recorded series, and marks the steps that they cover: those where the count is
 // there, which is 0 when nothing happens, or, of a level, the value.
 func (x *reading) readRecorded(ctx context.Context, values []string, count string) error {
@@ -157,7 +226,7 @@ func (x *reading) readRecorded(ctx context.Context, values []string, count strin
 	cover := x.values[0]
 	if x.s.Kind == signal.Quantile || x.s.Kind == signal.Share {
 		cover = x.counts
-		if _, err := x.r.fill(ctx, cover, x.g, count, x.req.By, 0, last, nil); err != nil {
+		if err := x.r.fill(ctx, cover, x.g, count, x.req.By, 0, last, nil); err != nil {
 			return err
 		}
 		if len(cover.rows) == 0 {
@@ -165,7 +234,7 @@ func (x *reading) readRecorded(ctx context.Context, values []string, count strin
 		}
 	}
 	for k, expr := range values {
-		if _, err := x.r.fill(ctx, x.values[k], x.g, expr, x.req.By, 0, last, nil); err != nil {
+		if err := x.r.fill(ctx, x.values[k], x.g, expr, x.req.By, 0, last, nil); err != nil {
 			return err
 		}
 	}
@@ -373,185 +442,6 @@ func (x *reading) lineLabels(ls labels.Labels) map[string]string {
 	if e, ok := x.fleet.find(out["instance"]); ok && x.req.By == signal.ByEngine {
 		out["role"], out["backend"] = string(e.Role), string(e.Backend)
 		out["job"] = e.Job
-	}
-	return out
-}
-
-// absentEngines adds a line for each engine that is known and has none: an engine that is down is
-// unknown, one of another role has nothing to say.
-func (x *reading) absentEngines() {
-	have := map[string]bool{}
-	for _, l := range x.res.Lines {
-		have[l.Labels["instance"]] = true
-	}
-	for _, e := range x.fleet.engines {
-		if have[e.Instance] || x.req.Instance != "" && x.req.Instance != e.Instance || !e.IsEngine() {
-			continue
-		}
-		for _, p := range x.quantiles {
-			ls := labels.FromStrings("instance", e.Instance, "model_name", e.Model)
-			l := Line{Name: x.lineName("", ls, p), Labels: x.lineLabels(ls), Values: make([]*float64, x.g.n)}
-			if x.s.Kind == signal.Quantile {
-				l.Quantile = &p
-			}
-			l.Now = x.absentFor(e)
-			x.res.Lines = append(x.res.Lines, l)
-		}
-	}
-}
-
-// applies tells whether the signal has a meaning for an engine.
-func (x *reading) applies(e EngineInfo) bool {
-	if len(x.s.Roles) > 0 && !slices.Contains(x.s.Roles, e.Role) {
-		return false
-	}
-	return slices.ContainsFunc(x.s.Sources, func(s signal.Source) bool { return s.Backend == e.Backend || s.Backend == engine.Unknown })
-}
-
-func (x *reading) absentFor(e EngineInfo) Number {
-	switch {
-	case !x.applies(e):
-		why := fmt.Sprintf("not a question for %s engines", e.Role)
-		if len(x.s.Roles) == 0 || slices.Contains(x.s.Roles, e.Role) {
-			why = fmt.Sprintf("%s does not measure it", e.Backend)
-		}
-		return Number{State: StateNotApplicable, Reason: why}
-	case e.Up != nil && !*e.Up:
-		return Number{State: StateUnknown, Reason: "target down"}
-	case e.Up == nil && e.View == engine.Direct:
-		return Number{State: StateUnknown, Reason: "not scraped at this time"}
-	}
-	return Number{State: StateUnknown, Reason: "the engine does not expose " + x.metricNames()}
-}
-
-// absentNumber is the number of a signal that has no line at all.
-func (x *reading) absentNumber() Number {
-	if x.req.Instance != "" {
-		if e, ok := x.fleet.find(x.req.Instance); ok {
-			return x.absentFor(e)
-		}
-		return Number{State: StateUnknown, Reason: "no engine " + x.req.Instance + " in this range"}
-	}
-	engines, applies, up := 0, false, 0
-	for _, e := range x.fleet.engines {
-		if e.IsEngine() {
-			engines++
-			applies = applies || x.applies(e)
-			if e.Up == nil || *e.Up {
-				up++
-			}
-		}
-	}
-	switch {
-	case engines == 0:
-		return Number{State: StateUnknown, Reason: "no engine was recorded in this range"}
-	case !applies:
-		return Number{State: StateNotApplicable, Reason: "no engine here measures it"}
-	case up == 0:
-		return Number{State: StateUnknown, Reason: fmt.Sprintf("none of %d targets is up", engines)}
-	}
-	return Number{State: StateUnknown, Reason: "no engine exposes " + x.metricNames()}
-}
-
-// metricNames names what would have to be there.
-func (x *reading) metricNames() string {
-	var names []string
-	for _, src := range x.s.Sources {
-		for _, t := range src.Num {
-			if !contains(names, t.Metric) {
-				names = append(names, t.Metric)
-			}
-		}
-	}
-	if len(names) > 3 {
-		names = append(names[:3], "…")
-	}
-	return strings.Join(names, ", ")
-}
-
-// wholeState is the state at the last step: a value if any line has one.
-func (x *reading) wholeState() State {
-	best := StateNotApplicable
-	rank := map[State]int{StateNotApplicable: 0, StateUnknown: 1, StateIdle: 2, StateValue: 3}
-	for _, l := range x.res.Lines {
-		if rank[l.Now.State] > rank[best] {
-			best = l.Now.State
-		}
-	}
-	return best
-}
-
-// intervals finds where there were no events, and where nothing could be read.
-func (x *reading) intervals(ctx context.Context) error {
-	var unknown []Span
-	add := func(to *[]Span, i int) {
-		if n := len(*to); n > 0 && (*to)[n-1].To.Equal(x.g.at(i-1)) {
-			(*to)[n-1].To = x.g.at(i)
-			return
-		}
-		*to = append(*to, Span{x.g.at(i), x.g.at(i)})
-	}
-	for i := range x.g.n {
-		has := slices.ContainsFunc(x.values, func(t *table) bool { return t.any(i) })
-		switch {
-		case has:
-		case x.counts.any(i):
-			add(&x.res.Idle, i)
-		default:
-			add(&unknown, i)
-		}
-	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	reasons, err := x.whyUnknown(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range unknown {
-		x.res.Unknown = append(x.res.Unknown, splitByReason(x.g, s, reasons)...)
-	}
-	return nil
-}
-
-// whyUnknown tells for each step whether targets were scraped.
-func (x *reading) whyUnknown(ctx context.Context) (func(i int) string, error) {
-	expr := "max(up)"
-	scraped := x.req.Instance == ""
-	if x.req.Instance != "" {
-		expr = fmt.Sprintf("max(up{instance=%q})", x.req.Instance)
-	}
-	t := newTable(x.g.n)
-	if _, err := x.r.fill(ctx, t, x.g, expr, signal.ByFleet, 0, x.g.n-1, nil); err != nil {
-		return nil, err
-	}
-	up := t.rows[""]
-	return func(i int) string {
-		switch {
-		case up == nil || math.IsNaN(up.values[i]):
-			if !scraped && up == nil {
-				return "no data of this engine"
-			}
-			return "nothing was recorded"
-		case up.values[i] == 0 && scraped:
-			return "no target is up"
-		case up.values[i] == 0:
-			return "target down"
-		}
-		return "not exposed"
-	}, nil
-}
-
-func splitByReason(g grid, s Span, reason func(int) string) []UnknownRange {
-	var out []UnknownRange
-	a, b := g.index(s.From.UnixMilli()), g.index(s.To.UnixMilli())
-	for i := a; i <= b; i++ {
-		why := reason(i)
-		if n := len(out); n > 0 && out[n-1].Reason == why {
-			out[n-1].To = g.at(i)
-			continue
-		}
-		out = append(out, UnknownRange{Span{g.at(i), g.at(i)}, why})
 	}
 	return out
 }
