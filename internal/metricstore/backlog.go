@@ -191,9 +191,9 @@ func (b *backlog) append(x *batch) (int, error) {
 	refused := map[string]int{}
 	n := 0
 	for _, sm := range x.samples {
-		if _, err := app.Append(0, sm.ls, sm.st, sm.t, sm.v, sm.h, sm.fh, storage.AOptions{RejectOutOfOrder: sm.oooBad}); err != nil {
+		if _, err := app.Append(0, sm.ls, sm.st, sm.t, sm.v, sm.h, sm.fh, storage.AOptions{RejectOutOfOrder: sm.inOrder}); err != nil {
 			switch {
-			case errors.Is(err, storage.ErrDuplicateSampleForTimestamp), sm.oooBad:
+			case errors.Is(err, storage.ErrDuplicateSampleForTimestamp), sm.inOrder:
 				// part of the batch was already in the log when the write failed
 			default:
 				refused["too_old"]++

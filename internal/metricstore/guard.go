@@ -63,12 +63,12 @@ type batch struct {
 // sample is one appended sample. Labels of the scrape cache live as long as the series is scraped, so
 // they may be kept; metadata strings may not, and are left out.
 type sample struct {
-	ls     labels.Labels
-	st, t  int64
-	v      float64
-	h      *histogram.Histogram
-	fh     *histogram.FloatHistogram
-	oooBad bool // AppendV2Options.RejectOutOfOrder
+	ls      labels.Labels
+	st, t   int64
+	v       float64
+	h       *histogram.Histogram
+	fh      *histogram.FloatHistogram
+	inOrder bool // AppendV2Options.RejectOutOfOrder
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
