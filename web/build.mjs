@@ -1,5 +1,5 @@
 // Bundles the page into ../internal/web/dist, where the Go binary embeds it from:
-// index.html, favicon.svg, assets/main-HASH.js and assets/main-HASH.css.
+// index.html, favicon.svg, licenses.txt, assets/main-HASH.js and assets/main-HASH.css.
 // `node build.mjs --watch` rebuilds on every change, into names without a hash and with source maps.
 import { build, context } from "esbuild";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync, copyFileSync } from "node:fs";
@@ -23,6 +23,23 @@ function page(metafile) {
   copyFileSync(join(here, "src/favicon.svg"), join(out, "favicon.svg"));
 }
 
+/** The licences of what is bundled, for those who get the binary. */
+function licences(metafile) {
+  const packages = new Set();
+  for (const file of Object.keys(metafile.inputs)) {
+    const m = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(file);
+    if (m) packages.add(m[1]);
+  }
+  const text = [...packages].sort().map((name) => {
+    const dir = join(here, "node_modules", name);
+    const { version, license } = JSON.parse(readFileSync(join(dir, "package.json"), "utf8"));
+    const file = readdirSync(dir).find((f) => /^licen[cs]e/i.test(f));
+    if (!file) throw new Error(`${name} has no licence file`);
+    return `${name} ${version} (${license})\n\n${readFileSync(join(dir, file), "utf8").trim()}\n`;
+  });
+  writeFileSync(join(out, "licenses.txt"), `The page of Rollscope contains these libraries.\n\n${text.join("\n" + "-".repeat(72) + "\n\n")}`);
+}
+
 function clean() {
   mkdirSync(join(out, "assets"), { recursive: true });
   for (const f of readdirSync(join(out, "assets"))) rmSync(join(out, "assets", f));
@@ -40,7 +57,7 @@ const options = {
   jsxImportSource: "preact",
   minify: !watch,
   sourcemap: watch ? "inline" : false,
-  legalComments: watch ? "inline" : "external", // licences of the libraries lie beside the bundle
+  legalComments: "none", // the whole licences lie beside the bundle
   metafile: true,
   logLevel: "warning",
   define: { "process.env.NODE_ENV": watch ? '"development"' : '"production"' },
@@ -57,6 +74,7 @@ if (watch) {
 } else {
   const result = await build(options);
   page(result.metafile);
+  licences(result.metafile);
   const sizes = Object.entries(result.metafile.outputs).map(([f, o]) => `${relative(out, join(here, f))} ${(o.bytes / 1000).toFixed(1)} kB`);
   console.log(sizes.join("\n"));
 }

@@ -101,7 +101,7 @@ function frame(title: string, unit: string): ChartModel {
 /** A chart that is no value says so; one that is has no badge of its own, for nothing has judged it. */
 export function StateBadge({ model }: { model: ChartModel | undefined }) {
   if (!model || model.state === "value") return null;
-  if (model.state === "not_applicable") return <span class="mut">–</span>;
+  if (model.state === "not_applicable") return null;
   return <Badge level={model.state === "idle" ? "idle" : "unknown"} title={model.reason} />;
 }
 
@@ -138,6 +138,14 @@ function Values({ model, known }: { model: ChartModel; known: boolean }) {
   if (!known) return <div class="vals" />;
   const i = shownIndex(model);
   const at = i >= 0 && hover.value !== null ? clock(model.from + i * model.step, model.step < 60_000) : "";
+  if (model.state === "not_applicable") {
+    return (
+      <div class="vals">
+        <b class="v v-word">–</b>
+        <span class="u at">{model.reason}</span>
+      </div>
+    );
+  }
   const big = model.lines.length <= 2;
   return (
     <div class={big ? "vals" : "vals vals-many"}>

@@ -63,6 +63,20 @@ test("what was not recorded is no unknown", () => {
   expect(without([s(0, 1e3)], [], 10e3)).toEqual([s(0, 1e3)]);
 });
 
+test("what does not apply is empty, not unknown", () => {
+  const m = fromSignal(data([{ values: [null, null], now: { value: null, state: "not_applicable", reason: "not a question for decode engines" } }], {
+    unknown: [{ from: iso(T), to: iso(T + 40e3), reason: "not exposed" }],
+  }), { thresholds: [{ value: 1, label: "crit", level: "crit" }] });
+  expect(m).toMatchObject({ state: "not_applicable", unknown: [], idle: [], thresholds: [], reason: "not a question for decode engines" });
+});
+
+test("limits in reach are on the axis, far ones are not drawn", () => {
+  const at = (value: number) => fromSignal(data([{ values: [0.1, 0.2] }]), { thresholds: [{ value, label: "", level: "crit" }] });
+  expect(at(0.5).thresholds).toHaveLength(1);
+  expect(at(0.5).axis.max).toBeGreaterThanOrEqual(0.5);
+  expect(at(60).thresholds).toHaveLength(0);
+});
+
 group("lines", () => {
   const line = (name: string, values: (number | null)[]): ChartLine => ({ name, values, color: "--s1", now: value(0) });
   test("the worst seven and the range of the rest", () => {
@@ -97,7 +111,7 @@ group("the axis", () => {
     ]);
   });
   test("a threshold is inside", () => {
-    const m = chartModel({ title: "", unit: "seconds", from: 0, to: 1, step: 1, lines: [], thresholds: [{ value: 0.5, label: "" }] });
+    const m = chartModel({ title: "", unit: "seconds", from: 0, to: 1, step: 1, lines: [], thresholds: [{ value: 0.5, label: "", level: "crit" }] });
     expect(m.axis.max).toBeGreaterThanOrEqual(0.5);
   });
 });

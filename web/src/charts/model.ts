@@ -27,6 +27,12 @@ export interface Span {
   label: string;
 }
 
+export interface Threshold {
+  value: number;
+  label: string;
+  level: "warn" | "crit";
+}
+
 export interface ChartModel {
   title: string;
   /** milliseconds; point i lies at from + i × step */
@@ -42,7 +48,7 @@ export interface ChartModel {
   idle: Span[];
   /** bands behind the data: when recording paused */
   marks: Span[];
-  thresholds: { value: number; label: string }[];
+  thresholds: Threshold[];
   scale: Scale;
   axis: Axis;
   /** the whole chart is a state and has no number anywhere */
@@ -96,7 +102,9 @@ export function chartModel(raw: Raw): ChartModel {
   for (const v of raw.rest?.high ?? []) if (v !== null) shown.push(v);
   const { top, low } = extent(shown);
   const whole = allWhole(shown);
-  const hi = raw.max ?? Math.max(top, ...(raw.thresholds ?? []).map((t) => t.value));
+  // A limit far above the data would press it flat: it is drawn where it is in reach.
+  const limits = (raw.thresholds ?? []).map((t) => t.value).filter((v) => shown.length === 0 || v <= 4 * top);
+  const hi = raw.max ?? Math.max(top, ...limits);
   const scale = scaleFor(raw.unit, Math.max(hi, -low), whole);
   const share = scale.unit === "%" && raw.max === undefined && shown.every((v) => v >= 0 && v * scale.factor <= 100.0001);
   // Without a number there is no size that ticks could tell.
@@ -111,6 +119,10 @@ export function chartModel(raw: Raw): ChartModel {
   if (shown.length === 0) {
     const states = raw.lines.map((l) => l.now.state);
     state = states.includes("unknown") || (states.length === 0 && idle.length === 0) ? "unknown" : states.includes("idle") || idle.length ? "idle" : (states[0] ?? "unknown");
+    if (raw.lines.length > 0 && states.every((s) => s === "not_applicable")) {
+      state = "not_applicable";
+      unknown = idle = [];
+    }
     reason = raw.lines.find((l) => l.now.state === state)?.now.reason ?? unknown[0]?.label ?? "";
     // The pattern covers the range, so that an empty plot is never mistaken for zero.
     if (state === "unknown" && unknown.length === 0) unknown = [{ from: raw.from, to: raw.to, label: reason || "no data in this range" }];
@@ -118,7 +130,7 @@ export function chartModel(raw: Raw): ChartModel {
   }
   return {
     title: raw.title, from: raw.from, to: raw.to, step: raw.step, lines: raw.lines, unknown, idle,
-    marks: raw.marks ?? [], thresholds: raw.thresholds ?? [], scale, axis, state, reason,
+    marks: raw.marks ?? [], thresholds: state === "not_applicable" ? [] : (raw.thresholds ?? []).filter((t) => t.value <= axis.max), scale, axis, state, reason,
     ...(raw.rest ? { rest: raw.rest } : {}),
   };
 }
@@ -298,16 +310,30 @@ export function fromRanges(title: string, unit: string, results: { result: Range
         name,
         values: s.values,
         now: last === null ? { value: null, state: "idle" } : { value: last, state: "value" },
-        ...(several ? stroke(lines.length) : { color: opts.single ?? "--s3" }),
+        ...(several ? lineStroke(name, s.labels, template, lines.length, opts) : { color: opts.single ?? "--s3" }),
+        ...ownName(name, s.labels, opts),
       });
     }
   }
   const cut = worstSeven(lines, opts.higher === true);
-  if (several) cut.lines.forEach((l, i) => Object.assign(l, opts.palette?.of("series", l.name) ?? stroke(i)));
   return chartModel({
     title, unit, from: first?.from ?? 0, to: first?.to ?? 1, step: first?.step ?? 1, ...cut,
     marks: opts.marks ?? [], thresholds: opts.thresholds ?? [], min: opts.min, max: opts.max,
   });
+}
+
+/** A line that is named after an instance is that engine's. */
+function ownName(name: string, labels: Record<string, string>, opts: SignalOptions): { name?: string; engine?: string } {
+  const e = name === labels["instance"] ? opts.engineOf?.(labels) : undefined;
+  return e ? { name: e.name, engine: e.id } : {};
+}
+
+/** p50 and p99 have their colours; what a label names keeps its own on the page; the rest goes in order. */
+function lineStroke(name: string, labels: Record<string, string>, template: string, i: number, opts: SignalOptions): { color: string; dash?: number[] } {
+  const p = /^p(\d+(?:\.\d+)?)$/.exec(name);
+  if (p) return quantileStroke(Number(p[1]) / 100);
+  if (opts.palette && template.includes("{{")) return name === labels["instance"] ? opts.palette.of("instance", name) : opts.palette.of(template, name);
+  return stroke(i);
 }
 
 /** The index of an instant on the chart's grid, or -1 when it lies outside. */

@@ -17,6 +17,7 @@ export interface Ink {
   unknown: string;
   idle: string;
   crit: string;
+  warn: string;
   pause: string;
   hatch: CanvasPattern | null;
   font: string;
@@ -30,7 +31,7 @@ export function readInk(): Ink {
   const size = 10 * px;
   return {
     text2: token("--text-2"), text3: token("--text-3"), grid: token("--grid"), base: token("--border-strong"),
-    surface: token("--surface"), unknown: token("--unknown"), idle: token("--idle"), crit: token("--crit"),
+    surface: token("--surface"), unknown: token("--unknown"), idle: token("--idle"), crit: token("--crit"), warn: token("--warn"),
     pause: token("--band-pause"), hatch: hatch(token("--hatch"), px),
     font: `${size}px ${family}`, strong: `600 ${size}px ${family}`,
     color: token,
@@ -136,12 +137,13 @@ export function paintOver(u: uPlot, m: ChartModel, ink: Ink): void {
   }
   for (const t of m.thresholds) {
     const y = Math.round(b.y(t.value)) + 0.5;
-    ctx.strokeStyle = ink.crit;
+    const color = t.level === "crit" ? ink.crit : ink.warn;
+    ctx.strokeStyle = color;
     ctx.lineWidth = px;
     ctx.setLineDash([4 * px, 3 * px]);
     line(ctx, b.left, y, b.left + b.width, y);
     ctx.setLineDash([]);
-    label(b, ink, t.label, b.left + 3 * px, y - 6 * px, "left", ink.crit, ink.font);
+    label(b, ink, t.label, b.left + 3 * px, y - b.top < 12 * px ? y + 7 * px : y - 6 * px, "left", color, ink.font);
   }
   for (const l of m.lines) {
     for (const c of clipped(l.values, m.axis.max)) {

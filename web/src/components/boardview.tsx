@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { queryRange } from "../api/prom";
 import type * as api from "../api/types";
 import { ChartPanel, Note, QueryLink } from "../charts/chartpanel";
-import { fromRanges, fromSignal, numberText, Palette, type ChartLine, type ChartModel } from "../charts/model";
+import { fromRanges, fromSignal, numberText, Palette, type ChartLine, type ChartModel, type Threshold } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { Spark, sparkMax } from "../charts/spark";
 import { format, grouped } from "../format/number";
@@ -90,13 +90,18 @@ function OfSignal({ panel, engine, palette, hold }: PanelProps & { hold: boolean
   const res = useSignalData(panel.signal ?? null, win.value, { by, engine: engine?.id, quantiles: panel.quantiles }, hold);
   const info = signalInfo(panel.signal ?? "");
   const model = map(res, (e) =>
-    fromSignal(e.data, {
+    fromSignal(engine ? ofOne(e.data, engine) : e.data, {
       title: panel.title, unit: panel.unit || e.data.unit, higher: info?.higher_is_better === true, palette, marks: recordingMarks.value,
       single: signalColor(panel.signal ?? ""), min: panel.min, max: panel.max, thresholds: thresholds(panel),
       engineOf: by === "engine" && !engine ? engineOf : undefined,
     }),
   );
   return <Face panel={panel} model={model} query={res.value?.data.query || info?.query} warnings={res.value?.warnings ?? []} />;
+}
+
+/** One engine's lines need not say whose they are: p50, p99. */
+export function ofOne(d: api.SignalData, engine: api.Engine): api.SignalData {
+  return { ...d, lines: d.lines.map((l) => ({ ...l, name: l.quantile === undefined ? engine.name : `p${+(l.quantile * 100).toPrecision(4)}` })) };
 }
 
 function OfTargets({ panel, engine, palette, hold }: PanelProps & { hold: boolean }) {
@@ -108,15 +113,15 @@ function OfTargets({ panel, engine, palette, hold }: PanelProps & { hold: boolea
   );
   const model = map(res, (results) =>
     fromRanges(panel.title, panel.unit, results.map((result, i) => ({ result, legend: panel.targets[i]?.legend ?? "" })), {
-      palette, marks: recordingMarks.value, min: panel.min, max: panel.max, thresholds: thresholds(panel),
+      palette, marks: recordingMarks.value, min: panel.min, max: panel.max, thresholds: thresholds(panel), engineOf,
     }),
   );
   const warnings = (res.value ?? []).flatMap((r) => r.warnings).map((message): api.Warning => ({ code: "", message }));
   return <Face panel={panel} model={model} query={exprs[0]} warnings={warnings} />;
 }
 
-function thresholds(panel: api.Panel): { value: number; label: string }[] {
-  return (panel.thresholds ?? []).filter((t) => t.level === "crit" || t.level === "warn").map((t) => ({ value: t.value, label: t.level }));
+function thresholds(panel: api.Panel): Threshold[] {
+  return (panel.thresholds ?? []).flatMap((t) => (t.level === "crit" || t.level === "warn" ? [{ value: t.value, label: t.level, level: t.level }] : []));
 }
 
 interface FaceProps {

@@ -7,7 +7,7 @@ import { ChartPanel } from "../charts/chartpanel";
 import { fromSignal, medianLine, type ChartLine, type ChartModel } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { AlertTable } from "../components/alerttable";
-import { BoardView } from "../components/boardview";
+import { BoardView, ofOne } from "../components/boardview";
 import { versionText } from "../components/enginetable";
 import { Grid } from "../components/grid";
 import { Drawer } from "../components/popover";
@@ -39,7 +39,7 @@ export function EngineDetails({ id, fleet, board, picker }: EngineDetailsProps) 
     return res.error ? <section class="panel"><ErrorBox error={res.error} failingSince={res.failingSince} /></section> : null;
   }
   const target = targets.value?.data.active.find((t) => t.job === e.job && t.instance === e.instance) ?? targets.value?.data.active.find((t) => t.instance === e.instance);
-  const facts = <Facts engine={e} target={target} alerts={detail?.alerts ?? []} warnings={res.value?.warnings ?? []} />;
+  const facts = <Facts engine={e} target={target} alerts={detail?.alerts ?? []} warnings={(res.value?.warnings ?? []).filter((x) => x.where?.includes(e.instance))} />;
   const peers = fleet.filter((x) => x.id !== id && x.role === e.role && x.backend === e.backend);
   return (
     <>
@@ -127,7 +127,7 @@ export function oneEngine(d: api.SignalData, info: api.SignalInfo, engine: api.E
   const of = (l: api.Line, e: api.Engine) => l.labels["instance"] === e.instance;
   const own = d.lines.filter((l) => of(l, engine)).sort((a, b) => (b.quantile ?? 0) - (a.quantile ?? 0));
   const others = d.lines.filter((l) => peers.some((p) => of(l, p)));
-  const lines = own.map((l) => ({ ...l, name: l.quantile !== undefined ? `p${+(l.quantile * 100).toPrecision(4)}` : engine.name }));
+  const lines = ofOne({ ...d, lines: own }, engine).lines;
   const none: api.Line = { name: engine.name, labels: {}, values: [], now: { value: null, state: "unknown", reason: "it does not export this" } };
   const extra: ChartLine[] = [];
   if (others.length > 1) {

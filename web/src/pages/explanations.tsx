@@ -4,7 +4,7 @@ import { backendName } from "../components/enginetable";
 import { StateIcon } from "../components/icons";
 import type { Explanation } from "../promql/explain";
 import { lex } from "../promql/lex";
-import { signalInfo } from "../state/catalog";
+import { metrics, signalInfo } from "../state/catalog";
 
 interface Props {
   list: Explanation[];
@@ -34,7 +34,8 @@ export function Explanations({ list, text, onUse }: Props) {
               <p>{e.word.does}</p>
             </>
           )}
-          {e.kind === "unknown" && <p class="mut">Not in the catalog: recorded by a rule of yours, or exported by something Rollscope does not know.</p>}
+          {e.kind === "own" && <p>{e.does}</p>}
+          {e.kind === "unknown" && <p class="mut">{metrics.value.value ? "Not in the catalog: recorded by a rule of yours, or exported by something Rollscope does not know." : metrics.value.error ? `The catalog could not be loaded: ${metrics.value.error.message}.` : "The catalog is loading."}</p>}
         </article>
       ))}
     </div>

@@ -58,6 +58,7 @@ function Body() {
             <tbody>{s.drops.map((d) => <tr key={`${d.source} ${d.reason}`}><td>{d.source}</td><td>{d.reason}</td><td class="n">{grouped(d.count, 0)}</td></tr>)}</tbody>
           </table>
         )}
+        <p class="mut"><a href="/licenses.txt" target="_blank" rel="noreferrer">licences</a> of the libraries in this page</p>
       </div>
     </Drawer>
   );

@@ -7,6 +7,7 @@ export type Explanation =
   | { kind: "metric"; name: string; info: api.MetricInfo }
   | { kind: "recorded"; name: string; info: api.SignalInfo }
   | { kind: "word"; name: string; word: Word }
+  | { kind: "own"; name: string; does: string }
   | { kind: "unknown"; name: string };
 
 /** The engine's own spelling of a metric name: sglang_x, ray_sglang_x and ray_serve_sglang_x are sglang:x. */
@@ -14,9 +15,22 @@ export function canonical(name: string): string {
   return name.replace(/^(?:ray_(?:serve_)?)?(sglang|vllm)[_:]/, "$1:");
 }
 
+/** Series that the recorder itself writes. */
+const OWN: Record<string, string> = {
+  up: "1 when the last scrape of the target succeeded, 0 when it failed. Nothing at all when the target is gone.",
+  scrape_duration_seconds: "How long the scrape took.",
+  scrape_samples_scraped: "Samples that the target exposed.",
+  scrape_samples_post_metric_relabeling: "Samples that were left after relabelling.",
+  scrape_series_added: "Series that the scrape saw for the first time.",
+  ALERTS: "1 while an alert is pending or firing, by alertname and alertstate. Written by the rules.",
+  ALERTS_FOR_STATE: "Since when an alert is active, in seconds since 1970.",
+};
+
 /** Looks a name up. */
 export function lookUp(name: string, metrics: readonly api.MetricInfo[], signals: readonly api.SignalInfo[]): Explanation {
   const forms = [name, canonical(name), family(name), family(canonical(name))];
+  const own = OWN[name];
+  if (own) return { kind: "own", name, does: own };
   for (const f of forms) {
     const info = metrics.find((m) => m.name === f) ?? metrics.find((m) => family(m.name) === f);
     if (info) return { kind: "metric", name, info };

@@ -216,7 +216,7 @@ export function unbalanced(expr: string): { from: number; to: number; message: s
  * The part before the first comparison at the top level, and the number it is compared with; the whole
  * expression where there is none or another condition is joined to it.
  */
-export function leftSide(whole: string): { left: string; threshold?: { value: number; label: string } } {
+export function leftSide(whole: string): { left: string; threshold?: { value: number; label: string; level: "crit" } } {
   let expr = whole;
   let depth = 0;
   let at = -1;
@@ -242,5 +242,5 @@ export function leftSide(whole: string): { left: string; threshold?: { value: nu
   if (!left) return { left: whole };
   const right = expr.slice(at).trim();
   const m = /^[<>]=?\s*(-?\d+(?:\.\d*)?(?:e[-+]?\d+)?)$/i.exec(right);
-  return m ? { left, threshold: { value: Number(m[1]), label: right } } : { left };
+  return m ? { left, threshold: { value: Number(m[1]), label: right, level: "crit" } } : { left };
 }

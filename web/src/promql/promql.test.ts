@@ -53,11 +53,11 @@ describe("narrowed", () => {
 });
 
 test("leftSide", () => {
-  expect(leftSide("max by (i) (x{a=~\"b>c\"}) > 0.95")).toEqual({ left: 'max by (i) (x{a=~"b>c"})', threshold: { value: 0.95, label: "> 0.95" } });
+  expect(leftSide("max by (i) (x{a=~\"b>c\"}) > 0.95")).toEqual({ left: 'max by (i) (x{a=~"b>c"})', threshold: { value: 0.95, label: "> 0.95", level: "crit" } });
   expect(leftSide("up == 0")).toEqual({ left: "up" });
   expect(leftSide("(a > 1)")).toEqual({ left: "(a > 1)" });
   expect(leftSide("a > 1 and b > 2")).toEqual({ left: "a > 1 and b > 2" });
-  expect(leftSide('a{x="y"} > 1 or (b > 2)')).toEqual({ left: 'a{x="y"}', threshold: { value: 1, label: "> 1" } });
+  expect(leftSide('a{x="y"} > 1 or (b > 2)')).toEqual({ left: 'a{x="y"}', threshold: { value: 1, label: "> 1", level: "crit" } });
   expect(leftSide("order > 1")).toMatchObject({ left: "order" });
   expect(leftSide("a or b > 2")).toEqual({ left: "a or b > 2" });
   expect(leftSide("a > b")).toEqual({ left: "a" });
