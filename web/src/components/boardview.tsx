@@ -15,6 +15,7 @@ import { signalColor } from "../state/judge";
 import { recordingMarks, win } from "../state/live";
 import { map, useResource, type Resource } from "../state/resource";
 import { useSeen } from "../state/visible";
+import { backendName } from "./enginetable";
 import { Grid } from "./grid";
 import { EngineLink } from "./link";
 import { Badge, Empty, ErrorBox, LoadingBar, StaleNote } from "./state";
@@ -55,7 +56,7 @@ function BoardPanel(p: PanelProps) {
   const wide = p.panel.view === "lines" || p.panel.view === "table" ? "" : "narrow";
   return (
     <div class={`board-panel ${wide}`} ref={ref}>
-      {p.panel.problem ? <Problem panel={p.panel} /> : !seen ? <Frame panel={p.panel} /> : p.panel.signal ? <OfSignal {...p} hold={!visible} /> : <OfTargets {...p} hold={!visible} />}
+      {p.panel.problem ? <Problem panel={p.panel} /> : foreign(p.panel, p.engine) ? <NotHere panel={p.panel} /> : !seen ? <Frame panel={p.panel} /> : p.panel.signal ? <OfSignal {...p} hold={!visible} /> : <OfTargets {...p} hold={!visible} />}
     </div>
   );
 }
@@ -66,6 +67,23 @@ function Frame({ panel }: { panel: api.Panel }) {
       <header class="panel-h">
         <h2>{panel.title}</h2>
       </header>
+    </section>
+  );
+}
+
+/** Whether a panel shows nothing of an engine of that kind. */
+const foreign = (p: api.Panel, e: api.Engine | undefined) => e !== undefined && e.backend !== "" && p.backends.length > 0 && !p.backends.includes(e.backend);
+
+function NotHere({ panel }: { panel: api.Panel }) {
+  return (
+    <section class="panel chart" aria-label={panel.title} data-state="not_applicable">
+      <header class="panel-h" title={panel.meaning}>
+        <h2>{panel.title}</h2>
+      </header>
+      <div class="vals">
+        <b class="v v-word">–</b>
+        <span class="u">of {panel.backends.map(backendName).join(", ")} only</span>
+      </div>
     </section>
   );
 }

@@ -91,7 +91,8 @@ export function Alerts() {
               <h2>Rules</h2>
               <span class="u">{data ? `${plural(data.rules.length, "rule")}${blind ? ` · ${blind} blind: they read metrics that nothing exports` : ""}` : ""}</span>
             </header>
-            {data && data.rules.length === 0 && <Empty what="No alert rules are loaded. The built-in ones can be turned on, and rule files named:" how={"rule_files: [\"alerts/*.yml\"]"} />}
+            {data && data.rules.length === 0 && isArchive.value && <p class="calm">An archive evaluates no rules. What they wrote while it was recorded stands above.</p>}
+            {data && data.rules.length === 0 && !isArchive.value && <Empty what="No alert rules are loaded. The built-in ones can be turned on, and rule files named:" how={"rule_files: [\"alerts/*.yml\"]"} />}
             {data && data.rules.length > 0 && <Rules rules={rules} selected={v.alert} onOpen={(r) => select(ruleKey(r))} />}
           </section>
         </div>
@@ -192,7 +193,8 @@ function Receivers({ list }: { list: string[] | undefined }) {
   return (
     <div class="facts">
       <h2>Receivers</h2>
-      {list && list.length === 0 && <Empty what="What fires is shown here and told to nobody. Name an Alertmanager or a webhook:" how={"alerting:\n  alertmanagers:\n    - static_configs: [{targets: [\"HOST:9093\"]}]\nrollscope:\n  webhooks: [{url: \"http://HOST/hook\"}]"} />}
+      {isArchive.value && <p class="mut">An archive tells nobody.</p>}
+      {list && list.length === 0 && !isArchive.value && <Empty what="What fires is shown here and told to nobody. Name an Alertmanager or a webhook:" how={"alerting:\n  alertmanagers:\n    - static_configs: [{targets: [\"HOST:9093\"]}]\nrollscope:\n  webhooks: [{url: \"http://HOST/hook\"}]"} />}
       {list && list.length > 0 && <ul class="plain">{list.map((r) => <li key={r}>{r}</li>)}</ul>}
       <p class="mut">Select an alert or a rule to see its expression, labels and what it reads.</p>
     </div>

@@ -15,7 +15,7 @@ import { plural } from "../format/number";
 import { boards, signalInfo, signals } from "../state/catalog";
 import { alertList, engineList } from "../state/fleet";
 import { alertKey, alertOn, signalColor } from "../state/judge";
-import { recordingMarks, status, win } from "../state/live";
+import { isArchive, recordingMarks, status, win } from "../state/live";
 import { map, useResource, type Resource } from "../state/resource";
 import { change, open, view } from "../state/view";
 
@@ -116,7 +116,8 @@ function GoldenBadge({ info, model, alerts }: { info: api.SignalInfo | undefined
   if (!model) return null;
   if (model.state !== "value") return <StateBadge model={model} />;
   const a = alertOn(info, alerts);
-  if (!a) return <Badge level="ok" title="no alert that reads it fires" />;
+  // An archive holds what fired but not the rules: which signal an alert read is not known.
+  if (!a) return isArchive.value ? null : <Badge level="ok" title="no alert that reads it fires" />;
   const level = a.state === "firing" ? (a.level === "crit" ? "crit" : "warn") : "unknown";
   return (
     <Link to="alerts" patch={{ alert: alertKey(a) }} title={`${a.name}: ${a.summary}`}>

@@ -37,7 +37,7 @@ export const dataRange = computed(() => ({
 /** How long there is data, in round steps up to an hour: a young recording is not shown as a sliver. */
 const youth = computed(() => {
   const age = at.value - dataRange.value.from;
-  return [5 * MINUTE, 15 * MINUTE, 30 * MINUTE].find((ms) => age <= ms) ?? HOUR;
+  return [5, 10, 15, 20, 30, 45].map((m) => m * MINUTE).find((ms) => age <= ms) ?? HOUR;
 });
 /** The range that is looked at, chosen where the URL says nothing: an archive opens on its own data. */
 export const range = computed<Range>(() => view.value.range ?? (isArchive.value ? { kind: "data" } : { kind: "last", ms: youth.value }));
@@ -52,7 +52,7 @@ export const isReady = computed(() => view.value.range?.kind === "last" || view.
 export const today = (): number => (isArchive.value && Number.isFinite(dataRange.value.to) ? dataRange.value.to : now());
 
 /** The window for charts of about points points. */
-export const windowFor = (points: number): Window => windowOf(range.value, at.value, dataRange.value, points);
+export const windowFor = (points: number): Window => windowOf(range.value, isArchive.value ? today() : at.value, dataRange.value, points);
 export const win = computed(() => windowFor(240));
 
 /** How long ago the server was last heard from, when that is more than two intervals, else 0. */
