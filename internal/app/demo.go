@@ -43,6 +43,8 @@ func Demo(ctx context.Context, o DemoOptions) error {
 			return fmt.Errorf("a directory for the recording: %w", err)
 		}
 		defer os.RemoveAll(dir)
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("a directory for the recording: %w", err)
 	}
 	// The fleet outlives the recorder: engines that vanish while it stops would look like an outage.
 	fleetCtx, stopFleet := context.WithCancel(context.WithoutCancel(ctx))

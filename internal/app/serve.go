@@ -284,7 +284,7 @@ func (r *recorder) reload() error {
 }
 
 func (r *recorder) run(ctx context.Context) error {
-	for _, n := range r.notices() { // the store has logged its own
+	for _, n := range append(api.FromNotices(r.store.Notices()), r.notices()...) {
 		r.log.Warn(n.Message, "where", n.Where, "do", n.Hint)
 	}
 	g := &group{logger: r.log, grace: 2 * time.Minute}

@@ -37,12 +37,11 @@ type Config struct {
 
 // Rollscope is the section of the same name.
 type Rollscope struct {
-	Signals  []Signal   `yaml:"signals"`
-	Boards   []Board    `yaml:"boards"`
-	Engines  []Engine   `yaml:"engines"`
-	Alerts   []Alert    `yaml:"alerts"`
-	Webhooks []Webhook  `yaml:"webhooks"`
-	Metrics  MetricsURL `yaml:"metrics"`
+	Signals  []Signal  `yaml:"signals"`
+	Boards   []Board   `yaml:"boards"`
+	Engines  []Engine  `yaml:"engines"`
+	Alerts   []Alert   `yaml:"alerts"`
+	Webhooks []Webhook `yaml:"webhooks"`
 }
 
 // Signal adds a signal to the catalog; see the signal package for what the words mean.
@@ -145,11 +144,6 @@ type Alert struct {
 
 // Webhook gets every firing and resolved alert as JSON.
 type Webhook struct {
-	URL string `yaml:"url"`
-}
-
-// MetricsURL names a Prometheus-compatible server that holds history beyond this machine's.
-type MetricsURL struct {
 	URL string `yaml:"url"`
 }
 

@@ -38,7 +38,7 @@ func TestLoadFull(t *testing.T) {
 	if len(r.Boards) != 1 || len(r.Boards[0].Sections[0].Panels) != 2 {
 		t.Errorf("boards %+v", r.Boards)
 	}
-	if len(r.Engines) != 1 || r.Engines[0].Role != "decode" || r.Alerts[0].Name == "" || r.Webhooks[0].URL == "" || r.Metrics.URL == "" {
+	if len(r.Engines) != 1 || r.Engines[0].Role != "decode" || r.Alerts[0].Name == "" || r.Webhooks[0].URL == "" {
 		t.Errorf("section %+v", r)
 	}
 }

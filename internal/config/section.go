@@ -241,11 +241,7 @@ func (d *document) check(r *Rollscope) []error {
 			fail(n, "url: %v", err)
 		}
 	})
-	if m := child(d.value, "metrics"); m != nil && r.Metrics.URL != "" {
-		if err := httpURL(r.Metrics.URL); err != nil {
-			fail(m, "url: %v", err)
-		}
-	}
+
 	return errs
 }
 
