@@ -2,7 +2,6 @@ package torchfile
 
 import (
 	"bufio"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -243,76 +241,4 @@ type countWriter int64
 func (c *countWriter) Write(b []byte) (int, error) {
 	*c += countWriter(len(b))
 	return len(b), nil
-}
-
-// TestMeasure reads one dump once and reports time and memory of the process:
-//
-//	TORCHFILE_MEASURE=scan:/tmp/rollout_7.pt go test -run TestMeasure -v -samples 16384
-//
-// The modes are write, load, unpack (load and unpack all lists of numbers), scan (all events of all
-// traces) and skip (only a status). write makes the file.
-func TestMeasure(t *testing.T) {
-	mode, path, ok := strings.Cut(os.Getenv("TORCHFILE_MEASURE"), ":")
-	if !ok {
-		t.Skip("TORCHFILE_MEASURE is not set")
-	}
-	if mode == "write" {
-		out, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := bufio.NewWriterSize(out, 1<<20)
-		if err := errors.Join(writeSlime(w, *benchSamples), w.Flush(), out.Close()); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	f := openTest(t, path, &Options{Limits: Limits{MaxMemory: 16 << 30}})
-	start, cpu := time.Now(), cpuSeconds()
-	var kept *Doc
-	events := 0
-	var err error
-	switch mode {
-	case "load", "unpack":
-		if kept, err = f.Load(LoadOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if mode == "load" {
-			break
-		}
-		var ints [][]int64
-		var floats [][]float64
-		for _, s := range kept.Root().Get("samples").All() {
-			i, _ := s.Get("tokens").Ints(make([]int64, 0, s.Get("tokens").Len()))
-			m, _ := s.Get("loss_mask").Ints(make([]int64, 0, s.Get("loss_mask").Len()))
-			p, _ := s.Get("rollout_log_probs").Floats(make([]float64, 0, s.Get("rollout_log_probs").Len()))
-			ints, floats = append(ints, i, m), append(floats, p)
-		}
-		events = len(ints) + len(floats)
-	case "scan":
-		kept, err = f.Scan(ScanOptions{Path: []string{"samples"}, Fields: []string{"trace", "index", "status"}}, func(e Element) error {
-			for _, ev := range e.Get("trace").Get("events").All() {
-				if ts, ok := ev.Get("ts").Float(); ok && ts > 0 && ev.Get("name").Exists() {
-					events++
-				}
-			}
-			return nil
-		})
-	case "skip":
-		kept, err = f.Scan(ScanOptions{Path: []string{"samples"}, Fields: []string{"status"}}, func(e Element) error { return nil })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	wall, used := time.Since(start).Seconds(), cpuSeconds()-cpu
-	status, _ := os.ReadFile("/proc/self/status")
-	mem := ""
-	for _, l := range strings.Split(string(status), "\n") {
-		if strings.HasPrefix(l, "VmHWM") || strings.HasPrefix(l, "RssAnon") || strings.HasPrefix(l, "RssFile") {
-			mem += " " + strings.Join(strings.Fields(l), " ")
-		}
-	}
-	mb := float64(f.Size()) / 1e6
-	t.Logf("%s: %.0f MB, %d events; wall %.2f s (%.0f MB/s), CPU %.2f s (%.0f MB/s);%s; decoder %.1f MB",
-		mode, mb, events, wall, mb/wall, used, mb/used, mem, float64(kept.mem)/1e6)
 }

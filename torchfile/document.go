@@ -20,6 +20,7 @@ type Doc struct {
 	memo    memoTable         // slot -> cell.a of the value, see remember
 	memoFar map[uint32]uint64 // slots far beyond the end of memo
 	lowPut  int               // lowest slot assigned out of order since the last element
+	counts  bool              // MEMOIZE occurs: slots depend on how many there were before
 	memoLen int               // slots in use: what MEMOIZE assigns next
 	memoAux []slot            // values that do not fit in a memo entry
 	puts    []uint64          // where slot 0, 64, 128, ... was assigned, for MEMOIZE
@@ -39,6 +40,7 @@ type Doc struct {
 	cut      error
 	end      int
 	elements []span
+	base     height // after the scan
 }
 
 type classInfo struct {
@@ -97,16 +99,39 @@ func (d *Doc) Globals() []GlobalRef {
 // Elements is the number of elements that a Scan with Index recorded.
 func (d *Doc) Elements() int { return len(d.elements) }
 
-// Element decodes element i of a Scan with Index again, without a filter.
+// Element decodes element i of a Scan with Index again, without a filter. The value, and whatever was
+// decoded of deferred values of the Doc, is valid until the next call.
 func (d *Doc) Element(i int) (v Value, err error) {
 	if i < 0 || i >= len(d.elements) {
 		return Value{}, &Error{File: d.f.name, Offset: -1, Sort: ErrCorrupt,
 			What: "no such element; Scan must have run with Index"}
 	}
 	defer d.f.leave(d.f.enter(), &err, nil)
+	d.rewind(d.base)
+	d.ops = 0
 	s := d.elements[i]
 	c, err := d.replay(s.start, s.end, -1, s.memo)
 	return Value{d, c}, err
+}
+
+// height is how far a Doc's tables are filled.
+type height struct {
+	nodes, exts, aux, extra int
+	cells                   arenaMark
+}
+
+func (d *Doc) height() height {
+	return height{len(d.nodes), len(d.exts), len(d.memoAux), len(d.extra), d.cells.mark()}
+}
+
+// rewind forgets what was decoded since h was taken.
+func (d *Doc) rewind(h height) {
+	d.nodes = d.nodes[:h.nodes]
+	d.exts = d.exts[:h.exts]
+	d.memoAux = d.memoAux[:h.aux]
+	d.extra = d.extra[:h.extra]
+	d.mem -= d.cells.reset(h.cells)
+	clear(d.resolved)
 }
 
 // charge accounts n bytes of memory.
@@ -229,6 +254,9 @@ func (d *Doc) unrun(n *node) error {
 // memoCountAt returns how many memo slots were in use before offset off. Only pickles of protocol 4
 // and 5 need it: MEMOIZE does not say which slot it assigns.
 func (d *Doc) memoCountAt(off int) (int, error) {
+	if !d.counts {
+		return 0, nil
+	}
 	// The last checkpoint before off: the opcode at puts[i] assigned slot i*64.
 	i := sort.Search(len(d.puts), func(i int) bool { return int(d.puts[i]) >= off }) - 1
 	pos, n := 0, 0

@@ -185,7 +185,7 @@ func TestZipLayer(t *testing.T) {
 func TestZip64(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b, nil)
-	w.zw.wide = 1
+	w.zw.wideSize, w.zw.wideStart = 1, 1
 	writeEverything(w)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

@@ -491,6 +491,7 @@ func (d *Doc) putIndex(pos, end int) (idx, next int, err error) {
 		}
 		return int(binary.LittleEndian.Uint32(d.src[pos+1:])), pos + 5, nil
 	case opMemoize:
+		d.counts = true
 		return d.memoLen, pos + 1, nil
 	}
 	line, next, err := d.line(pos + 1)

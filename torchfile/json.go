@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"math/big"
-	"sort"
 	"strconv"
 	"unicode/utf8"
 )
@@ -232,18 +231,29 @@ func (j *jsonWriter) seq(v Value) error {
 
 // plainKeys says that a dict can be a JSON object: its keys are strings, none of them twice.
 func plainKeys(v Value) bool {
-	var keys []string
-	for k := range v.Pairs() {
+	cells := v.pairCells()
+	few := len(cells) <= 64
+	var keys map[string]struct{}
+	if !few {
+		keys = make(map[string]struct{}, len(cells)/2)
+	}
+	for i := 0; i+1 < len(cells); i += 2 {
+		k := Value{v.d, cells[i]}
 		b := k.RawStr()
 		if k.Kind() != KindStr || (len(b) > 0 && b[0] == '$') {
 			return false
 		}
-		keys = append(keys, string(b))
-	}
-	sort.Strings(keys)
-	for i := 1; i < len(keys); i++ {
-		if keys[i] == keys[i-1] {
-			return false
+		if !few {
+			if _, twice := keys[string(b)]; twice {
+				return false
+			}
+			keys[string(b)] = struct{}{}
+			continue
+		}
+		for m := 0; m < i; m += 2 {
+			if (Value{v.d, cells[m]}).Is(string(b)) {
+				return false
+			}
 		}
 	}
 	return true

@@ -103,6 +103,7 @@ func (d *Doc) finish(m *machine) (*Doc, error) {
 	pos, err := m.run(0, len(m.data))
 	d.end = pos
 	d.open = nil
+	defer func() { d.base = d.height() }()
 	if err == nil {
 		d.root = m.st[len(m.st)-1].c
 		return d, nil
@@ -134,13 +135,15 @@ type emitter struct {
 	memoLow int // first memo entry that may refer to an element's nodes
 	packed  int // memo pages that were packed
 
-	// What to go back to after each element.
-	nodes, exts, aux, extra int
-	cells                   arenaMark
-	dropped                 int // pages of the map before this offset were given back
+	base    height // what to go back to after each element
+	dropped int    // pages of the map before this offset were given back
 }
 
-const dropWindow = 8 << 20
+const (
+	dropWindow = 8 << 20
+	// maxHeld bounds how many elements are looked at again and again to see whether they are complete.
+	maxHeld = 64
+)
 
 // begin notes the state at the target list's creation.
 func (e *emitter) begin(m *machine) {
@@ -151,8 +154,7 @@ func (e *emitter) begin(m *machine) {
 		return
 	}
 	e.list = m.st[len(m.st)-1].c
-	e.nodes, e.exts, e.cells = len(d.nodes), len(d.exts), d.cells.mark()
-	e.aux, e.extra = len(d.memoAux), len(d.extra)
+	e.base = d.height()
 	e.memo, e.memoLow = d.memoLen, d.memo.n
 	d.lowPut = d.memo.n
 	// The list and what it is in are not complete while its elements are visited.
@@ -168,6 +170,9 @@ func (e *emitter) begin(m *machine) {
 func (m *machine) boundary(pos int, op byte) error {
 	if m.emit == nil || m.markRole != roleTarget || len(m.st) <= m.emitted || len(m.st) <= m.fence {
 		return nil
+	}
+	if len(m.st)-m.emitted > maxHeld {
+		return nil // they are visited when the batch ends
 	}
 	top := m.st[len(m.st)-1].c
 	for _, s := range m.st[m.emitted:] {
@@ -211,7 +216,7 @@ func (e *emitter) upTo(m *machine, items []slot, pos int) error {
 		if i+1 < len(items) {
 			end = int(items[i+1].start)
 		}
-		if i > 0 || e.count == 0 {
+		if k := items[i].c.kind(); k == ckNode && (i > 0 || e.count == 0) {
 			var err error
 			if e.memo, err = d.memoCountAt(int(items[i].start)); err != nil {
 				return err
@@ -270,12 +275,7 @@ func (e *emitter) forget(d *Doc, pos int) error {
 		}
 	}
 	e.memo, e.memoLow, d.lowPut = d.memoLen, d.memo.n, d.memo.n
-	d.nodes = d.nodes[:e.nodes]
-	d.exts = d.exts[:e.exts]
-	d.memoAux = d.memoAux[:e.aux]
-	d.extra = d.extra[:e.extra]
-	d.mem -= d.cells.reset(e.cells)
-	clear(d.resolved)
+	d.rewind(e.base)
 	if f := d.f; f.mapped != nil && f.pickleAt >= 0 && pos-e.dropped > dropWindow {
 		to := pos - 64<<10
 		dropPages(f.mapped, f.pickleAt+e.dropped, f.pickleAt+to)
@@ -289,7 +289,7 @@ func (e *emitter) demote(d *Doc, a uint64) uint64 {
 	c := cell{a: a}
 	switch c.kind() {
 	case ckNode:
-		if c.off() >= e.nodes {
+		if c.off() >= e.base.nodes {
 			n := d.node(c)
 			start := n.id
 			if n.flags&flagAtStart != 0 {
@@ -298,7 +298,7 @@ func (e *emitter) demote(d *Doc, a uint64) uint64 {
 			return mkCell(ckDeferred, 0, int(start), 0).a
 		}
 	case ckAux:
-		if c.off() >= e.aux {
+		if c.off() >= e.base.aux {
 			return mkCell(ckDeferred, 0, int(d.memoAux[c.off()].start), 0).a
 		}
 	}

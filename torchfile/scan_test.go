@@ -252,6 +252,74 @@ func TestScanCostsNoMemory(t *testing.T) {
 	}
 }
 
+// TestScanNumbers visits the elements of a long list of numbers, in pickles with and without MEMOIZE.
+func TestScanNumbers(t *testing.T) {
+	const n = 200_000
+	var batches strings.Builder
+	for range n / 1000 {
+		batches.WriteString("(" + strings.Repeat("K\x07", 1000) + "e")
+	}
+	for _, p := range []string{"\x80\x02]q\x00" + batches.String() + ".", "\x80\x04]\x94" + batches.String() + "."} {
+		f, err := OpenBytes([]byte(p), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		if _, err := f.Scan(ScanOptions{}, func(e Element) error {
+			i, _ := e.Int()
+			sum += i
+			return nil
+		}); err != nil || sum != 7*n {
+			t.Errorf("sum %d, %v", sum, err)
+		}
+	}
+	// Empty lists, which may always grow: held until their batch ends.
+	f, err := OpenBytes([]byte("\x80\x02]("+strings.Repeat("]", n)+"e."), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	if _, err := f.Scan(ScanOptions{}, func(e Element) error {
+		count++
+		return nil
+	}); err != nil || count != n {
+		t.Errorf("%d empty lists, %v", count, err)
+	}
+}
+
+// TestElementsAgain decodes elements of a scan many times: neither memory nor work adds up.
+func TestElementsAgain(t *testing.T) {
+	f := openTest(t, "testdata/dumps/f15_protocol4.pt", nil)
+	d, err := f.Scan(ScanOptions{Path: []string{"samples"}, Index: true}, func(Element) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := 0
+	for round := range 300 {
+		for i := range d.Elements() {
+			v, err := d.Element(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ix, ok := v.Get("index").Int(); !ok || int(ix) != i {
+				t.Fatalf("element %d has index %d", i, ix)
+			}
+		}
+		if round == 0 {
+			nodes = len(d.nodes)
+		}
+	}
+	if len(d.nodes) != nodes {
+		t.Errorf("%d nodes after one round, %d after many", nodes, len(d.nodes))
+	}
+	if _, err := d.Element(d.Elements()); err == nil {
+		t.Error("an element beyond the last")
+	}
+	if id, ok := d.Root().Get("rollout_id").Int(); !ok || id != 12 {
+		t.Errorf("the root afterwards: %d", id)
+	}
+}
+
 // TestConcurrentReaders reads one File from several goroutines, tensors included.
 func TestConcurrentReaders(t *testing.T) {
 	for _, name := range []string{"f09_tensors_multimodal", "f16_legacy_nonzip", "f18_zip_deflated"} {

@@ -62,7 +62,7 @@ func NewWriter(w io.Writer, opts *WriterOptions) *Writer {
 	if opts != nil && opts.Root != "" {
 		root = opts.Root
 	}
-	e := &Writer{zw: zipWriter{w: bufio.NewWriterSize(w, 1<<16), root: root, wide: math.MaxUint32}, keys: make(map[string]int)}
+	e := &Writer{zw: zipWriter{w: bufio.NewWriterSize(w, 1<<16), root: root, wideSize: math.MaxUint32, wideStart: math.MaxUint32}, keys: make(map[string]int)}
 	e.fail(e.zw.begin("data.pkl"))
 	e.raw(opProto, 2)
 	return e
@@ -567,7 +567,8 @@ type zipWriter struct {
 	size   int64
 	crc    uint32
 	closed []zipEntry
-	wide   int64 // sizes and offsets from here on are written as zip64 fields; 4 GiB unless a test says less
+	// Sizes and offsets from here on are written as zip64 fields; 4 GiB unless a test says less.
+	wideSize, wideStart int64
 }
 
 type zipEntry struct {
@@ -628,7 +629,7 @@ func (z *zipWriter) writeString(s string) error {
 func (z *zipWriter) end() error {
 	d := []byte("PK\x07\x08")
 	d = binary.LittleEndian.AppendUint32(d, z.crc)
-	if z.size >= z.wide {
+	if z.size >= z.wideSize {
 		d = binary.LittleEndian.AppendUint64(d, uint64(z.size))
 		d = binary.LittleEndian.AppendUint64(d, uint64(z.size))
 	} else {
@@ -656,12 +657,12 @@ func (z *zipWriter) finish() error {
 	for _, e := range z.closed {
 		var extra []byte
 		size, start := uint32(e.size), uint32(e.start)
-		if e.size >= z.wide {
+		if e.size >= z.wideSize {
 			size = math.MaxUint32
 			extra = le.AppendUint64(extra, uint64(e.size))
 			extra = le.AppendUint64(extra, uint64(e.size))
 		}
-		if e.start >= z.wide {
+		if e.start >= z.wideStart {
 			start = math.MaxUint32
 			extra = le.AppendUint64(extra, uint64(e.start))
 		}
