@@ -19,7 +19,7 @@ import { dayClock, duration, parseApiTime } from "../format/time";
 import { leftSide, narrowed } from "../promql/lex";
 import { alertList, engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
-import { today, recordingMarks, win } from "../state/live";
+import { isArchive, recordingMarks, today, win } from "../state/live";
 import { rank } from "../state/match";
 import { map, useResource } from "../state/resource";
 import { change, view } from "../state/view";
