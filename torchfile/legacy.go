@@ -41,7 +41,6 @@ func isLegacy(h []byte) bool {
 type legacyIndex struct {
 	all      []byte
 	start    int // of the object's pickle
-	end      int // its end, 0 while it is not known
 	storages map[string]legacyStorage
 	err      error
 }

@@ -5,6 +5,8 @@ import (
 )
 
 // Stop, returned by a visitor, ends a Scan early without an error.
+//
+//lint:ignore ST1012 it is a signal and no failure, as fs.SkipAll is
 var Stop = errors.New("stop the scan")
 
 // LoadOptions are the choices of [File.Load].
