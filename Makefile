@@ -11,8 +11,8 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    ?= 5m
 
 # Packages that link neither Prometheus nor the collector: the race detector is affordable there.
-LIGHT = $(shell $(GO) list -test -f '{{if not .ForTest}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./... | \
-	grep -v '\.test ' | grep -v -e 'prometheus/prometheus/' -e 'go.opentelemetry.io/collector' | cut -d' ' -f1)
+LIGHT = $(shell $(GO) list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | \
+	grep -v -e 'prometheus/prometheus/' -e 'go.opentelemetry.io/collector' | cut -d' ' -f1)
 
 .PHONY: help build ui demo test test-deps test-ui test-go test-race test-browser bench soak fuzz lint vuln generate release clean
 
@@ -63,7 +63,7 @@ bench: build ## speed and size, each figure with its aim and its peer
 	$(GO) run ./tools/bench ./bin/rollscope
 
 soak: ## the kill tests, 20 rounds instead of 3
-	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run 'Kill' ./internal/app/
+	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run Kill ./cmd/rollscope/ ./internal/metricstore/
 
 fuzz: ## every fuzz target for FUZZTIME (5m)
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | grep -v node_modules | xargs -n1 dirname | sort -u); do \

@@ -125,7 +125,11 @@ func (x *reading) read(ctx context.Context) error {
 		keep := func(i int) bool { return !x.recorded[i] }
 		switch {
 		case x.s.Kind == signal.Quantile:
-			if err := x.readBuckets(ctx, common, rg[0], rg[1]); err != nil {
+			any, err := x.readBuckets(ctx, common, rg[0], rg[1])
+			if err == nil && !any { // a histogram of which only the count was kept still tells idle from unknown
+				err = x.r.fill(ctx, x.counts, x.g, rawCount, x.req.By, rg[0], rg[1], keep)
+			}
+			if err != nil {
 				return err
 			}
 		default:
@@ -157,13 +161,13 @@ func (x *reading) read(ctx context.Context) error {
 }
 
 // readBuckets reads the scraped buckets once, and takes all percentiles and the count out of them: the
-// rates of all buckets of a fleet are what costs.
-func (x *reading) readBuckets(ctx context.Context, common bool, a, b int) error {
+// rates of all buckets of a fleet are what costs. It tells whether there were any.
+func (x *reading) readBuckets(ctx context.Context, common bool, a, b int) (any bool, err error) {
 	q := x.query(signal.Raw, 0)
 	q.CommonBounds = common
 	expr, err := signal.CompileBuckets(x.s, q)
 	if err != nil {
-		return fmt.Errorf("metricstore: %w", err)
+		return false, fmt.Errorf("metricstore: %w", err)
 	}
 	type column struct {
 		le   float64
@@ -191,7 +195,7 @@ func (x *reading) readBuckets(ctx context.Context, common bool, a, b int) error 
 		col.rate[i-a] = v
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	for key, cols := range groups {
 		ls := labels.NewBuilder(group[key]).Del("le").Labels()
@@ -216,7 +220,7 @@ func (x *reading) readBuckets(ctx context.Context, common bool, a, b int) error 
 			}
 		}
 	}
-	return nil
+	return len(groups) > 0, nil
 }
 
 // readRecorded reads the recorded series, and marks the steps that they cover: those where the count is

@@ -61,7 +61,7 @@ func TestBucketBoundsHaveOneSpelling(t *testing.T) {
 			eventually(t, "both are stored", func() bool { return len(r.points(t, bucket)) == 6 })
 			sum := 0.0
 			for _, vs := range r.points(t, bucket, eq("le", "1.0")) {
-				sum += last(vs)
+				sum += vs[0] // the page never changes; a scrape that times out ends the series
 			}
 			if sum != 30 {
 				t.Errorf("the fleet has %v at 1 s", sum)
