@@ -295,9 +295,9 @@ func TestCutEverywhere(t *testing.T) {
 		if name == "f12_sample_objects_py312" {
 			path = nil
 		}
-		step := 7
+		step := 53
 		if testing.Short() {
-			step = 97
+			step = 197
 		}
 		most := 0
 		for n := 1; n < len(data)-600; n += step {

@@ -51,3 +51,35 @@ func TestFileShrinks(t *testing.T) {
 		t.Errorf("Guard: %v", err)
 	}
 }
+
+// TestScanGivesPagesBack scans a file larger than the window behind which pages are dropped; later
+// samples refer to strings of the first.
+func TestScanGivesPagesBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rollout_7.pt")
+	var b bytes.Buffer
+	const n = 180
+	if err := writeSlime(&b, n); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() < dropWindow+dropWindow/4 {
+		t.Fatalf("%d bytes are too few", b.Len())
+	}
+	mapped, held := openTest(t, path, nil), openTest(t, path, &Options{NoMap: true})
+	var views [2]bytes.Buffer
+	for i, f := range []*File{mapped, held} {
+		if _, err := f.Scan(ScanOptions{Path: []string{"samples"}, Fields: []string{"trace"}}, func(e Element) error {
+			if e.Ordinal%20 != 0 && e.Ordinal < n-3 {
+				return nil
+			}
+			return WriteJSON(&views[i], e.Value, JSONOptions{})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(views[0].Bytes(), views[1].Bytes()) || views[0].Len() < 1<<20 {
+		t.Error("by map it reads differently")
+	}
+}

@@ -138,7 +138,7 @@ func (v Value) npType(depth int) (*NPType, error) {
 		name = string(b)
 	}
 	// A type may refer to the same inner type many times, so reading it counts.
-	if err := d.spend(8); err != nil {
+	if err := d.spend(64); err != nil {
 		return nil, err
 	}
 	t := &NPType{Order: '|'}

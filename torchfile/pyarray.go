@@ -80,8 +80,10 @@ func elemFloatStr(f float64, size int64) string {
 	switch {
 	case math.IsNaN(f):
 		return "nan"
-	case math.IsInf(f, 0):
-		return strings.Replace(fmt.Sprint(f), "+Inf", "inf", 1)[:min(4, len(fmt.Sprint(f)))]
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
 	}
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return shortFloat(f, size, 'e', -1)
@@ -112,7 +114,7 @@ func (p *pyPrinter) elem(e Elem, repr bool) string {
 		if !ok {
 			break
 		}
-		return pyInf(elemFloatStr(f, e.t.Size))
+		return elemFloatStr(f, e.t.Size)
 	case 'c':
 		if c, ok := e.Complex(); ok {
 			return pyComplexSized(c, e.t.Size/2)
@@ -170,8 +172,6 @@ func (p *pyPrinter) elem(e Elem, repr bool) string {
 	return "<" + e.t.String() + ">"
 }
 
-func pyInf(s string) string { return strings.TrimPrefix(s, "+") }
-
 func appendPyBytesHex(b []byte) []byte {
 	out := []byte("b'")
 	for _, c := range b {
@@ -181,7 +181,7 @@ func appendPyBytesHex(b []byte) []byte {
 }
 
 func pyComplexSized(c complex128, size int64) string {
-	part := func(f float64) string { return strings.TrimSuffix(pyInf(elemFloatStr(f, size)), ".0") }
+	part := func(f float64) string { return strings.TrimSuffix(elemFloatStr(f, size), ".0") }
 	if real(c) == 0 && !math.Signbit(real(c)) {
 		return part(imag(c)) + "j"
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -343,5 +344,153 @@ func TestConcurrentReaders(t *testing.T) {
 				t.Errorf("%s: reader %d sees something else", name, i)
 			}
 		}
+	}
+}
+
+// TestScanRefersBack scans elements that refer to strings, numbers, classes and containers of much
+// earlier ones, which the scan has packed away meanwhile.
+func TestScanRefersBack(t *testing.T) {
+	for _, proto := range []byte{2, 4} {
+		var p bytes.Buffer
+		p.Write([]byte{opProto, proto})
+		slots := 0
+		put := func() int {
+			if proto == 4 {
+				p.WriteByte(opMemoize)
+			} else {
+				p.WriteString("r" + put4(slots))
+			}
+			slots++
+			return slots - 1
+		}
+		get := func(i int) { p.WriteString("j" + put4(i)) }
+		rnd := rand.New(rand.NewPCG(5, 6))
+		var strs, dicts, tuples, numbers, classes []int
+		p.WriteString("](")
+		const n = 3000
+		for i := range n {
+			p.WriteString("}(")
+			p.WriteString(uni("s"))
+			put()
+			if rnd.IntN(2) == 0 {
+				p.WriteString(uni(fmt.Sprintf("string %d", i)))
+			} else {
+				p.WriteString("\x8c\x05" + fmt.Sprintf("%05d", i))
+			}
+			strs = append(strs, put())
+			p.WriteString(uni("d") + "}")
+			dicts = append(dicts, put())
+			p.WriteString(uni("i") + "M" + string([]byte{byte(i), byte(i >> 8)}) + "s")
+			p.WriteString(uni("t") + "K\x01]") // a tuple of a number and a list
+			put()
+			p.WriteString("K\x07a\x86")
+			tuples = append(tuples, put())
+			if i%50 == 0 {
+				p.WriteString(uni("n") + "G\x3f\xf0\x00\x00\x00\x00\x00" + string([]byte{byte(i / 50)}))
+				numbers = append(numbers, put())
+				p.WriteString(uni("c") + "cmod\nClass" + fmt.Sprint(i) + "\n")
+				classes = append(classes, put())
+				p.WriteString(uni("b") + "C\x03abc")
+				strs = append(strs, put())
+			}
+			if i > 0 && rnd.IntN(3) == 0 {
+				for k, of := range [][]int{strs, dicts, tuples, numbers, classes} {
+					p.WriteString(uni(fmt.Sprintf("r%d", k)))
+					get(of[rnd.IntN(len(of))])
+				}
+				p.WriteString(uni("o"))
+				get(classes[rnd.IntN(len(classes))])
+				p.WriteString(")\x81")
+			}
+			p.WriteString("u")
+			if i%1000 == 999 {
+				p.WriteString("e(")
+			}
+		}
+		p.WriteString("Ne.")
+		f, err := OpenBytes(p.Bytes(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, err := f.Load(LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []Value
+		for _, v := range full.Root().All() {
+			want = append(want, v)
+		}
+		for _, fields := range [][]string{nil, {"s", "r0", "r4"}, {"d", "r1", "o"}} {
+			d, err := f.Scan(ScanOptions{Fields: fields, Index: true}, func(e Element) error {
+				if rnd.IntN(4) > 0 && e.Ordinal < n-20 {
+					return nil
+				}
+				if got, want := jsonOf(t, e.Value), jsonOf(t, want[e.Ordinal]); !bytes.Equal(got, want) {
+					return fmt.Errorf("element %d is\n%s\nwant\n%s", e.Ordinal, got, want)
+				}
+				if a, b := e.Get("r1").ID(), want[e.Ordinal].Get("r1").ID(); a != b {
+					return fmt.Errorf("element %d has a dict with identity %d, want %d", e.Ordinal, a, b)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatalf("protocol %d, fields %v: %v", proto, fields, err)
+			}
+			packed := 0
+			for _, pg := range d.memo.pages {
+				if pg.narrow != nil {
+					packed++
+				}
+			}
+			if packed == 0 {
+				t.Error("no memo page was packed")
+			}
+			for i := 0; i < n; i += 97 {
+				v, err := d.Element(i)
+				if err != nil || !bytes.Equal(jsonOf(t, v), jsonOf(t, want[i])) {
+					t.Fatalf("protocol %d: element %d again: %v", proto, i, err)
+				}
+			}
+		}
+	}
+}
+
+// TestMemoPages assigns slots of packed pages late.
+func TestMemoPages(t *testing.T) {
+	var m memoTable
+	for i := range 3 * pageSlots {
+		a := uint64(0)
+		if i%3 == 0 {
+			a = mkCell(ckStr, subLen4, 1000+7*i, 0).a
+		}
+		m.add(a)
+	}
+	m.pack(0)
+	m.pack(1)
+	m.set(1, mkCell(ckNode, 0, 5, 0).a)
+	if m.pack(0) != 0 || m.pages[0].wide == nil {
+		t.Error("a page with a node was packed")
+	}
+	if m.pages[1].narrow == nil {
+		t.Error("a page of strings was not packed")
+	}
+	for i := range 3 * pageSlots {
+		want := uint64(0)
+		switch {
+		case i == 1:
+			want = mkCell(ckNode, 0, 5, 0).a
+		case i%3 == 0:
+			want = mkCell(ckStr, subLen4, 1000+7*i, 0).a
+		}
+		if m.get(i) != want {
+			t.Fatalf("slot %d is %x, want %x", i, m.get(i), want)
+		}
+	}
+	far := memoTable{}
+	for i := range pageSlots {
+		far.add(mkCell(ckDeferred, 0, i<<20, 0).a)
+	}
+	if far.pack(0) != 0 {
+		t.Error("a page that spans 4 GiB was packed")
 	}
 }

@@ -330,3 +330,102 @@ func TestNothingIsCalled(t *testing.T) {
 		}
 	}
 }
+
+// TestOldForms reads what Python 2 and protocols 0 and 1 write.
+func TestOldForms(t *testing.T) {
+	for p, want := range map[string]string{
+		"S'a\\'b\\\\\\n\\x41\\101\\t\\q'\n.":     `"a'b\\\nAA\t\\q"`,
+		"S\"\\x00\\xff\"\n.":                     `{"$bytes":"00ff"}`,
+		"U\x03\xff\x00a.":                        `{"$bytes":"ff0061"}`,
+		"T\x02\x00\x00\x00ab.":                   `"ab"`,
+		"V\\u4f60\\U0001f30d\\\\u\xe9\n.":        `"\u4f60\ud83c\udf0d\\\\u\u00e9"`,
+		"I01\n.":                                 `true`,
+		"F1.5\n.":                                `{"$f":"0x1.8000000000000p+0"}`,
+		"Finf\n.":                                `{"$f":"inf"}`,
+		"L123456789012345678901L\n.":             `{"$int":"123456789012345678901"}`,
+		"(I1\nI2\nl.":                            `[1,2]`,
+		"(S'k'\nI2\nd.":                          `{"k":2}`,
+		"(I1\nS'x'\nt.":                          `{"$tuple":[1,"x"]}`,
+		"c__builtin__\nxrange\n(I0\nI3\nI1\ntR.": `{"$str":"range(0, 3)","$type":"builtins.range"}`,
+		"cexceptions\nKeyError\n(S'k'\ntR.":      `{"$obj":{"class":"builtins.KeyError","state":{},"args":["k"],"call":true}}`,
+		"curlparse\nSplitResult\n.":              `{"$global":"urllib.parse.SplitResult"}`,
+		"ccopy_reg\n_reconstructor\n(cm\nA\nc__builtin__\nobject\nNtR(dS'x'\nI1\nsb.":                             `{"$obj":{"class":"m.A","state":{"x":1}}}`,
+		"ccopy_reg\n_reconstructor\n(cm\nL\nc__builtin__\nlist\n(lI1\naI2\natR.":                                  `{"$obj":{"class":"m.L","state":{},"items":[1,2]}}`,
+		"ccopy_reg\n_reconstructor\n(cm\nD\nc__builtin__\ndict\n(dS'k'\nI1\nstR.":                                 `{"$obj":{"class":"m.D","state":{},"pairs":{"k":1}}}`,
+		"ccopy_reg\n_reconstructor\n(cm\nI\nc__builtin__\nint\nI7\ntR.":                                           `{"$obj":{"class":"m.I","state":{},"args":[7]}}`,
+		"ccopy_reg\n_reconstructor\n(cm\nT\nc__builtin__\ntuple\n(I1\nI2\nttR.":                                   `{"$obj":{"class":"m.T","state":{},"args":[1,2]}}`,
+		"ccopy_reg\n__newobj__\n(cm\nN\nI1\ntR.":                                                                  `{"$obj":{"class":"m.N","state":{},"args":[1]}}`,
+		"ccopyreg\n__newobj_ex__\n(cm\nX\n(I1\nt(dS'k'\nI2\nstR.":                                                 `{"$obj":{"class":"m.X","state":{},"args":[1]}}`,
+		"ccollections\nOrderedDict\n((l(lS'a'\naI1\naa(lI2\naI3\naatR.":                                           `{"$OrderedDict":{"$pairs":[["a",1],[2,3]]}}`,
+		"c__builtin__\nset\n((lI1\natR.":                                                                          `{"$set":[1]}`,
+		"c__builtin__\nfrozenset\n(tR.":                                                                           `{"$frozenset":[]}`,
+		"c__builtin__\nbytes\n(tR.":                                                                               `{"$bytes":""}`,
+		"\x80\x02cm\nA\n)\x81}" + uni("a") + "K\x01sb}" + uni("b") + "K\x02sb.":                                   `{"$obj":{"class":"m.A","state":{"$tuple":[{"a":1},{"b":2}]}}}`,
+		"\x80\x04\x8c\x01m\x8c\x01A\x93)}\x8c\x01kK\x01s\x92.":                                                    `{"$obj":{"class":"m.A","state":{},"kwargs":{"k":1}}}`,
+		"\x80\x02cnumpy\nfloat64\n.":                                                                              `{"$global":"numpy.float64"}`,
+		"\x80\x02c__builtin__\nEllipsis\n.":                                                                       `{"$str":"Ellipsis","$type":"builtins.ellipsis"}`,
+		"\x80\x02c__builtin__\ncomplex\nG\x3f\xf8\x00\x00\x00\x00\x00\x00G\xc0\x00\x00\x00\x00\x00\x00\x00\x86R.": `{"$c":["0x1.8000000000000p+0","-0x1.0000000000000p+1"]}`,
+	} {
+		if got := string(jsonOf(t, loadPickle(t, p))); got != want {
+			t.Errorf("%q reads as %s, want %s", p, got, want)
+		}
+	}
+	a := loadPickle(t, "\x80\x02cm\nA\n)\x81}"+uni("a")+"K\x01sb}"+uni("b")+"K\x02sb.")
+	if x, ok := a.Attr("a").Int(); !ok || x != 1 || !a.Attr("b").Exists() {
+		t.Error("attributes of two states")
+	}
+}
+
+// TestNumpyForms reads scalars of the types that fixtures lack.
+func TestNumpyForms(t *testing.T) {
+	scalar := func(name, order, data string) Value {
+		p := "\x80\x03cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\n" + uni(name) + "\x89\x88\x87R(K\x03" + uni(order) + "NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tbC" + string(rune(len(data))) + data + "\x86R."
+		return loadPickle(t, p)
+	}
+	for _, c := range []struct{ name, order, data, str string }{
+		{"f16", "<", "\x00\x00\x00\x00\x00\x00\x00\xc0\xff\x3f\x00\x00\x00\x00\x00\x00", "1.5"},
+		{"f16", "<", "\x00\x00\x00\x00\x00\x00\x00\x80\xff\xff\x00\x00\x00\x00\x00\x00", "-inf"},
+		{"f2", ">", "\x3c\x00", "1.0"},
+		{"i2", ">", "\x01\x02", "258"},
+		{"u8", "<", "\xff\xff\xff\xff\xff\xff\xff\xff", "18446744073709551615"},
+		{"u4", "<", "\xff\xff\xff\xff", "4294967295"},
+		{"u2", "<", "\xff\xff", "65535"},
+		{"i1", "|", "\xff", "-1"},
+		{"b1", "|", "\x01", "True"},
+		{"c8", "<", "\x00\x00\x80\x3f\x00\x00\x00\xc0", "(1-2j)"},
+		{"c16", "<", "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xf0\x3f", "1j"},
+		{"S3", "|", "ab\x00", "b'ab'"},
+		{"V2", "|", "\x01\xff", `b'\x01\xFF'`},
+	} {
+		v := scalar(c.name, c.order, c.data)
+		if got := v.PyStr(); got != c.str {
+			t.Errorf("%s%s is %s, want %s (%v)", c.order, c.name, got, c.str, v.Err())
+		}
+		s, err := v.NPScalar()
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if e := s.Elem(); string(e.Raw()) != c.data || e.Type() != s.Type || e.Object().Exists() {
+			t.Errorf("%s: %+v", c.name, e)
+		}
+	}
+	for _, bad := range []struct{ name, order, data string }{
+		{"f8", "<", "123"}, {"f3", "<", "123"}, {"q9", "<", "1"}, {"", "<", ""}, {"i99999999999999999999", "<", ""}, {"b0", "|", ""},
+	} {
+		if _, err := scalar(bad.name, bad.order, bad.data).NPScalar(); err == nil {
+			t.Errorf("%q with %d bytes: no error", bad.name, len(bad.data))
+		} else {
+			checkTyped(t, err)
+		}
+	}
+	for unit, want := range map[string]string{"D": "1970-01-11", "h": "1970-01-01T10", "M": "1970-11", "Y": "1980", "W": "1970-03-12", "m": "1970-01-01T00:10",
+		"s": "1970-01-01T00:00:10", "ms": "1970-01-01T00:00:00.010", "us": "1970-01-01T00:00:00.000010", "ns": "1970-01-01T00:00:00.000000010", "25s": "1970-01-01T00:04:10"} {
+		if got := datetimeStr(10, unit); got != want {
+			t.Errorf("10 of unit %s is %s, want %s", unit, got, want)
+		}
+	}
+	if got := datetimeStr(-1, "ms"); got != "1969-12-31T23:59:59.999" {
+		t.Errorf("before 1970: %s", got)
+	}
+}
