@@ -69,7 +69,10 @@ func (p *pyPrinter) str(v Value) {
 			return
 		}
 	case KindNDArray, KindNPScalar, KindTensor:
-		p.array(v, false)
+		if p.enter(v) {
+			p.array(v, false)
+			p.open = p.open[:len(p.open)-1]
+		}
 		return
 	case KindObject:
 		if s, ok := p.known(v); ok {
@@ -165,7 +168,8 @@ func (p *pyPrinter) global(v Value) {
 	}
 }
 
-func (p *pyPrinter) container(v Value) {
+// enter opens a container, unless it is open already or too deep: then it writes what stands for it.
+func (p *pyPrinter) enter(v Value) bool {
 	id := v.ID()
 	for _, o := range p.open {
 		if o == id {
@@ -177,14 +181,21 @@ func (p *pyPrinter) container(v Value) {
 			default:
 				p.s("(...)")
 			}
-			return
+			return false
 		}
 	}
-	if len(p.open) >= v.d.lim.MaxDepth {
+	if len(p.open) >= v.d.lim.MaxDepth || *p.left <= 0 {
 		p.s("...")
-		return
+		return false
 	}
 	p.open = append(p.open, id)
+	return true
+}
+
+func (p *pyPrinter) container(v Value) {
+	if !p.enter(v) {
+		return
+	}
 	defer func() { p.open = p.open[:len(p.open)-1] }()
 	switch v.Kind() {
 	case KindList:
