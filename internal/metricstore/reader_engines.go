@@ -271,11 +271,11 @@ func (x *fleetReader) series(name string, ls labels.Labels) {
 		x.views[id.Instance] = map[engine.View]string{}
 		x.models[id.Instance] = map[engine.View]string{}
 	}
-	job := strings.Clone(ls.Get("job"))
+	job, fromRouter := strings.Clone(ls.Get("job")), x.jobFromRouter(id.Instance)
 	if v, ok := x.views[id.Instance][id.View]; !ok || ls.Get("instance") < v {
 		x.views[id.Instance][id.View] = strings.Clone(ls.Get("instance"))
 	}
-	if id.View != engine.ViaRouter && (x.jobFromRouter(id.Instance) || job < e.Job) || e.Job == "" {
+	if id.View != engine.ViaRouter && (fromRouter || job < e.Job) || e.Job == "" {
 		e.Job = job
 	}
 	m := cmp.Or(ls.Get("model_name"), ls.Get("model"))
