@@ -213,11 +213,16 @@ func TestRenamedMetrics(t *testing.T) { // case M11
 func TestEngines(t *testing.T) { // cases M01, M03, M06
 	at := time.Unix(1780000000, 0)
 	ms := at.UnixMilli()
-	// The direct scrape's job is the engine's, wherever the router's stands in the order of the series.
-	for _, from := range [][2]string{{"router", "10.0.0.1:29000"}, {"z-router", "10.0.0.1:29000"}, {"z-router", "10.0.0.99:29000"}} {
-		t.Run("both views are one engine and one model, router as "+from[0]+" "+from[1], func(t *testing.T) {
+	// The direct scrape's job is the engine's, whichever series the store met first.
+	for _, first := range []string{"engine", "router"} {
+		t.Run("both views are one engine and one model, "+first+" first", func(t *testing.T) {
 			ps := readExposition(t, filepath.Join("testdata", "M03", "engine.prom"), ms, "job", "sglang", "instance", "10.0.0.11:30000")
-			ps = append(ps, readExposition(t, filepath.Join("testdata", "M03", "router.prom"), ms, "job", from[0], "instance", from[1])...)
+			routed := readExposition(t, filepath.Join("testdata", "M03", "router.prom"), ms, "job", "router", "instance", "10.0.0.1:29000")
+			if first == "engine" {
+				ps = append(ps, routed...)
+			} else {
+				ps = append(routed, ps...)
+			}
 			_, r := testReader(t, at, ps...)
 			es, ws, err := r.Engines(context.Background(), at.Add(-time.Minute), at)
 			if err != nil {
