@@ -11,6 +11,7 @@ import (
 type Doc struct {
 	f   *File
 	src []byte // the pickle
+	at  int    // where it begins in a file without records
 	lim Limits
 
 	nodes []node
@@ -147,6 +148,9 @@ func (d *Doc) fail(pos int, sort error, format string, args ...any) *Error {
 	e := d.f.errorf(sort, format, args...)
 	e.Record = d.f.pickleName
 	e.Offset = int64(pos)
+	if pos >= 0 && e.Record == "" {
+		e.Offset += int64(d.at)
+	}
 	return e
 }
 

@@ -161,7 +161,8 @@ func (f *File) Format() Format { return f.format }
 func (f *File) Size() int64 { return f.size }
 
 // Incomplete is the error of a zip container without a central directory that was opened with
-// Options.Salvage; nil for a complete one.
+// Options.Salvage; nil for a complete one. The cut may lie behind the pickle: then Load and Scan
+// succeed, and only tensors are missing.
 func (f *File) Incomplete() error { return f.incomplete }
 
 // Records lists the members of a zip container in the order of its directory.

@@ -22,7 +22,8 @@ type JSONOptions struct {
 // gives the same bytes.
 //
 // None, bools, integers up to 2^53, strings, lists and dicts with string keys are what JSON has for
-// them; a lone surrogate in a key is an escape \\udXXX. Everything else is an object with one key that begins with "$":
+// them; a lone surrogate in a key is the escape that Python's json
+// module writes. Everything else is an object with one key that begins with "$":
 //
 //	{"$f": "0x1.8000000000000p+1"}      a float, in C's hexadecimal form; inf, -inf, nan
 //	{"$int": "9223372036854775808"}     an integer beyond 2^53

@@ -110,7 +110,7 @@ func (f *File) legacyData(key string) ([]byte, error) {
 func (f *File) indexLegacy() (map[string]legacyStorage, error) {
 	x := f.legacy
 	src := x.all[x.start:]
-	d := newDoc(f, src)
+	d := f.newDoc(src)
 	m := &machine{d: d, data: src, want: -1}
 	pos, err := m.run(0, len(src))
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *File) indexLegacy() (map[string]legacyStorage, error) {
 			sizes[s.Key] = int64(s.dtype.Size())
 		}
 	}
-	km := &machine{d: newDoc(f, src), data: src, want: -1}
+	km := &machine{d: f.newDoc(src), data: src, want: -1}
 	pos, err = km.run(pos, len(src))
 	if err != nil {
 		return nil, err

@@ -5,8 +5,9 @@ type Limits struct {
 	// MaxMemory is the number of bytes that decoding one [Doc] may hold on the heap: nodes, memo and
 	// stack. The mapped file does not count. Default 2 GiB.
 	MaxMemory int64
-	// MaxInflate is the number of bytes that all DEFLATE-compressed records of a file may inflate to.
-	// Default 4 GiB. (torch writes records uncompressed; re-zipped dumps are compressed.)
+	// MaxInflate is the number of bytes that all records of a file which are not simply mapped may
+	// take: what compressed ones inflate to (torch writes none; re-zipped dumps have them), and what is
+	// read of a file that cannot be mapped. They are kept until Close. Default 4 GiB.
 	MaxInflate int64
 	// MaxOps is the number of pickle opcodes executed for one [Doc], re-decoding of deferred values
 	// included; an element of a packed list of numbers counts as one. Default 16 per byte of the

@@ -56,7 +56,7 @@ func (f *File) Load(opts LoadOptions) (d *Doc, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d = newDoc(f, src)
+	d = f.newDoc(src)
 	m := &machine{d: d, data: src, flt: newFilter(opts.Path, opts.Fields, opts.Except, false), want: -1}
 	d.lazy = m.flt != nil
 	return d.finish(m)
@@ -75,7 +75,7 @@ func (f *File) Scan(opts ScanOptions, visit func(Element) error) (d *Doc, err er
 	if err != nil {
 		return nil, err
 	}
-	d = newDoc(f, src)
+	d = f.newDoc(src)
 	d.lazy = true
 	if f.mapped != nil {
 		adviseSequential(f.mapped)
@@ -98,6 +98,15 @@ func (f *File) Scan(opts ScanOptions, visit func(Element) error) (d *Doc, err er
 		return d, e
 	}
 	return d, err
+}
+
+// newDoc returns a Doc for the file's object.
+func (f *File) newDoc(src []byte) *Doc {
+	d := newDoc(f, src)
+	if f.legacy != nil {
+		d.at = f.legacy.start
+	}
+	return d
 }
 
 // finish runs the machine and salvages what there is after a cut.
