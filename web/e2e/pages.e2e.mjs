@@ -177,9 +177,11 @@ for (const theme of ["dark", "light"]) {
       await shot(`engine-${theme}`);
       assert.equal(await page.locator(".engine-main .error").count(), 0, "a panel failed");
 
-      // Every board, for the whole fleet: each panel answers with numbers or with a state, never with an error.
-      const boards = await page.locator(".picker option").evaluateAll((o) => o.map((x) => x.value).filter(Boolean));
-      assert.ok(boards.length >= 5, `${boards.length} boards`);
+      // Every board: each panel answers with numbers or with a state, never with an error. In the other
+      // theme three of them are enough: the data is the same.
+      const boards = (await page.locator(".picker option").evaluateAll((o) => o.map((x) => x.value).filter(Boolean)))
+        .filter((_, i) => theme === "dark" || i < 3);
+      assert.ok(boards.length >= 3, `${boards.length} boards`);
       const engine = new URL(page.url()).searchParams.get("engine");
       for (const [i, board] of boards.entries()) {
         const scope = i % 4 === 0 ? `&engine=${encodeURIComponent(engine)}` : "";
@@ -196,7 +198,7 @@ for (const theme of ["dark", "light"]) {
         const failed = await page.locator(".board .error").allInnerTexts();
         assert.deepEqual(failed, [], `board ${board}`);
         await main.evaluate((m) => (m.scrollTop = 0));
-        if (theme === "dark" || i < 2) await shot(`board-${board}-${theme}`);
+        await shot(`board-${board}-${theme}`);
       }
     }));
 

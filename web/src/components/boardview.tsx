@@ -10,10 +10,10 @@ import { Spark, sparkMax } from "../charts/spark";
 import { format, grouped } from "../format/number";
 import { narrowed } from "../promql/lex";
 import { signalInfo } from "../state/catalog";
-import { engineOf } from "../state/fleet";
+import { engineList, engineOf } from "../state/fleet";
 import { signalColor } from "../state/judge";
 import { recordingMarks, win } from "../state/live";
-import { map, useResource, type Resource } from "../state/resource";
+import { useMapped, useResource, type Resource } from "../state/resource";
 import { useSeen } from "../state/visible";
 import { backendName } from "./enginetable";
 import { Grid } from "./grid";
@@ -107,15 +107,20 @@ function OfSignal({ panel, engine, palette, hold }: PanelProps & { hold: boolean
   const by = (engine ? "engine" : panel.by || "fleet") as "fleet" | "engine" | "role" | "model";
   const res = useSignalData(panel.signal ?? null, win.value, { by, engine: engine?.id, quantiles: panel.quantiles }, hold);
   const info = signalInfo(panel.signal ?? "");
-  const model = map(res, (e) =>
+  const marks = recordingMarks.value;
+  const fleet = engineList.value;
+  const model = useMapped(res, (e) =>
     fromSignal(engine ? ofOne(e.data, engine) : e.data, {
-      title: panel.title, unit: panel.unit || e.data.unit, higher: info?.higher_is_better === true, palette, marks: recordingMarks.value,
+      title: panel.title, unit: panel.unit || e.data.unit, higher: info?.higher_is_better === true, palette, marks,
       single: signalColor(panel.signal ?? ""), min: panel.min, max: panel.max, thresholds: thresholds(panel),
       engineOf: by === "engine" && !engine ? engineOf : undefined,
-    }),
+    }), [marks, info, engine?.id, by === "engine" && !engine && namesOf(fleet)],
   );
   return <Face panel={panel} model={model} query={res.value?.data.query || info?.query} warnings={res.value?.warnings ?? []} />;
 }
+
+/** What of the fleet the charts show: the names. */
+const namesOf = (fleet: api.Engine[] | undefined) => (fleet ?? []).map((e) => e.instance + e.name).join();
 
 /** One engine's lines need not say whose they are: p50, p99. */
 export function ofOne(d: api.SignalData, engine: api.Engine): api.SignalData {
@@ -129,10 +134,12 @@ function OfTargets({ panel, engine, palette, hold }: PanelProps & { hold: boolea
     Promise.all(exprs.map((e) => queryRange(e, w, abort))),
     hold,
   );
-  const model = map(res, (results) =>
+  const marks = recordingMarks.value;
+  const fleet = engineList.value;
+  const model = useMapped(res, (results) =>
     fromRanges(panel.title, panel.unit, results.map((result, i) => ({ result, legend: panel.targets[i]?.legend ?? "" })), {
-      palette, marks: recordingMarks.value, min: panel.min, max: panel.max, thresholds: thresholds(panel), engineOf,
-    }),
+      palette, marks, min: panel.min, max: panel.max, thresholds: thresholds(panel), engineOf,
+    }), [marks, namesOf(fleet)],
   );
   const warnings = (res.value ?? []).flatMap((r) => r.warnings).map((message): api.Warning => ({ code: "", message }));
   return <Face panel={panel} model={model} query={exprs[0]} warnings={warnings} />;

@@ -21,7 +21,7 @@ import { alertList, engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
 import { isArchive, recordingMarks, today, win } from "../state/live";
 import { rank } from "../state/match";
-import { map, useResource } from "../state/resource";
+import { useMapped, useResource } from "../state/resource";
 import { change, view } from "../state/view";
 
 const severityLevel = (s: string): api.Level => (s === "critical" || s === "page" ? "crit" : "warn");
@@ -179,7 +179,8 @@ function Expression({ expr, instance }: { expr: string; instance?: string | unde
   const { left, threshold } = leftSide(expr);
   const side = instance ? narrowed(left, "instance", instance) : left;
   const res = useResource(`expr ${side}`, `${w.from} ${w.to} ${w.step}`, (abort) => queryRange(side, w, abort));
-  const model = map(res, (result) => fromRanges("What it reads", "", [{ result, legend: "" }], { marks: recordingMarks.value, thresholds: threshold ? [threshold] : [] }));
+  const marks = recordingMarks.value;
+  const model = useMapped(res, (result) => fromRanges("What it reads", "", [{ result, legend: "" }], { marks, thresholds: threshold ? [threshold] : [] }), [marks, expr]);
   return (
     <>
       <h2>Expression <QueryLink expr={expr} /></h2>

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { apiTime, enginePath, get } from "../api/client";
 import type * as api from "../api/types";
 import { ChartPanel } from "../charts/chartpanel";
-import { fromSignal, medianLine, type ChartLine, type ChartModel } from "../charts/model";
+import { fromSignal, medianLine, type ChartLine, type ChartModel, type Span } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { AlertTable } from "../components/alerttable";
 import { BoardView, ofOne } from "../components/boardview";
@@ -15,7 +15,7 @@ import { Badge, ErrorBox, Warnings } from "../components/state";
 import { duration, parseApiTime } from "../format/time";
 import { alertKey, signalColor } from "../state/judge";
 import { now, recordingMarks, win } from "../state/live";
-import { map, useResource } from "../state/resource";
+import { useMapped, useResource } from "../state/resource";
 import { useSeen } from "../state/visible";
 import { change, open, view } from "../state/view";
 
@@ -103,7 +103,8 @@ function SignalOfEngine({ info, engine, peers }: { info: api.SignalInfo; engine:
     engine: compare ? undefined : engine.id,
     quantiles: quantile ? (compare ? [0.99] : [0.5, 0.99]) : [],
   }, !visible);
-  const model = map(res, (e) => oneEngine(e.data, info, engine, compare ? peers : []));
+  const marks = recordingMarks.value;
+  const model = useMapped(res, (e) => oneEngine(e.data, info, engine, compare ? peers : [], marks), [marks, engine.id, compare, peers.map((p) => p.id).join()]);
   return (
     <div class="board-panel" ref={ref}>
       <ChartPanel
@@ -123,7 +124,7 @@ function SignalOfEngine({ info, engine, peers }: { info: api.SignalInfo; engine:
 }
 
 /** The lines of one engine out of those of all, and the median of its peers. */
-export function oneEngine(d: api.SignalData, info: api.SignalInfo, engine: api.Engine, peers: api.Engine[]): ChartModel {
+export function oneEngine(d: api.SignalData, info: api.SignalInfo, engine: api.Engine, peers: api.Engine[], marks: Span[]): ChartModel {
   const of = (l: api.Line, e: api.Engine) => l.labels["instance"] === e.instance;
   const own = d.lines.filter((l) => of(l, engine)).sort((a, b) => (b.quantile ?? 0) - (a.quantile ?? 0));
   const others = d.lines.filter((l) => peers.some((p) => of(l, p)));
@@ -136,7 +137,7 @@ export function oneEngine(d: api.SignalData, info: api.SignalInfo, engine: api.E
     extra.push({ name: `median of ${engine.role}`, values, color: "--s7", dash: [4, 3], now: last === null ? { value: null, state: "idle" } : { value: last, state: "value" } });
   }
   return fromSignal({ ...d, lines: lines.length ? lines : [none] }, {
-    title: info.title, unit: d.unit || info.unit, single: signalColor(info.id), marks: recordingMarks.value, extra,
+    title: info.title, unit: d.unit || info.unit, single: signalColor(info.id), marks, extra,
   });
 }
 

@@ -19,7 +19,7 @@ import { explain, guessUnit } from "../promql/explain";
 import { metrics, signals } from "../state/catalog";
 import { useKeys } from "../state/keys";
 import { now, recordingMarks, windowFor } from "../state/live";
-import { map, useResource } from "../state/resource";
+import { useMapped, useResource, type Resource } from "../state/resource";
 import { change, view } from "../state/view";
 import { Explanations } from "./explanations";
 
@@ -224,7 +224,12 @@ function Answer({ result: r, show, error, loading, at }: { result: RangeResult |
     );
   }
   if (r.kind === "instant") return <InstantTable result={r} />;
-  const model = map({ value: r, at, failingSince: 0, loading, ...(error ? { error } : {}) }, (x) => fromRanges(expr.length > 60 ? "Result" : expr, unit, [{ result: x, legend: "" }], { marks: recordingMarks.value }));
+  return <RangeAnswer res={{ value: r, at, failingSince: 0, loading, ...(error ? { error } : {}) }} result={r} unit={unit} show={show} />;
+}
+
+function RangeAnswer({ res, result, unit, show }: { res: Resource<RangeResult>; result: RangeResult; unit: string; show: "chart" | "table" }) {
+  const marks = recordingMarks.value;
+  const model = useMapped(res, (x) => fromRanges("Result", unit, [{ result: x, legend: "" }], { marks }), [marks, unit]);
   return (
     <>
       {show === "chart" && (
@@ -232,7 +237,7 @@ function Answer({ result: r, show, error, loading, at }: { result: RangeResult |
           <ChartPanel title="Result" unit={unit} res={model} height="fill" bare />
         </div>
       )}
-      {model.value && <RangeTable result={r} model={model.value} tall={show === "table"} />}
+      {model.value && <RangeTable result={result} model={model.value} tall={show === "table"} />}
     </>
   );
 }

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { apiTime, get } from "../api/client";
 import type * as api from "../api/types";
 import { ChartPanel, StateBadge } from "../charts/chartpanel";
-import { fromSignal, numberText, type ChartModel } from "../charts/model";
+import { fromSignal, numberText, type ChartModel, type Span } from "../charts/model";
 import { useSignalData } from "../charts/signal";
 import { AlertTable } from "../components/alerttable";
 import { EngineTable, TableKey, worstFirst } from "../components/enginetable";
@@ -16,7 +16,7 @@ import { boards, signalInfo, signals } from "../state/catalog";
 import { alertList, engineList } from "../state/fleet";
 import { alertKey, alertOn, signalColor } from "../state/judge";
 import { isArchive, recordingMarks, status, win } from "../state/live";
-import { map, useResource, type Resource } from "../state/resource";
+import { useMapped, useResource, type Resource } from "../state/resource";
 import { change, open, view } from "../state/view";
 
 const GOLDEN = ["ttft", "itl", "throughput", "cache_hit_rate", "queue_depth"];
@@ -84,11 +84,11 @@ function loadSignals(): string[] {
 }
 
 /** What the API's golden signal is, as a chart. */
-function goldenModel(id: string, o: api.Overview): ChartModel | undefined {
+function goldenModel(id: string, o: api.Overview, marks: Span[]): ChartModel | undefined {
   const d = o.golden.find((g) => g.id === id);
   if (!d) return undefined;
   const info = signalInfo(id);
-  return fromSignal(d, { title: TITLES[id]?.[0] ?? d.title, unit: d.unit || info?.unit || TITLES[id]?.[1] || "", higher: info?.higher_is_better === true, marks: recordingMarks.value });
+  return fromSignal(d, { title: TITLES[id]?.[0] ?? d.title, unit: d.unit || info?.unit || TITLES[id]?.[1] || "", higher: info?.higher_is_better === true, marks });
 }
 
 function Golden({ id, res }: { id: string; res: Answer }) {
@@ -96,7 +96,8 @@ function Golden({ id, res }: { id: string; res: Answer }) {
   const info = signalInfo(id);
   const o = res.value?.data;
   const d = o?.golden.find((g) => g.id === id);
-  const model = map(res, (e) => goldenModel(id, e.data));
+  const marks = recordingMarks.value;
+  const model = useMapped(res, (e) => goldenModel(id, e.data, marks), [marks, info]);
   return (
     <ChartPanel
       title={title}
@@ -181,7 +182,8 @@ function Fleet({ res }: { res: Answer }) {
 function Load({ id }: { id: string }) {
   const info = signalInfo(id);
   const res = useSignalData(id, win.value, { by: "fleet" });
-  const model = map(res, (e) => fromSignal(e.data, { title: TITLES[id]?.[0] ?? e.data.title, unit: e.data.unit || e.unit || info?.unit || "", single: signalColor(id), marks: recordingMarks.value }));
+  const marks = recordingMarks.value;
+  const model = useMapped(res, (e) => fromSignal(e.data, { title: TITLES[id]?.[0] ?? e.data.title, unit: e.data.unit || e.unit || info?.unit || "", single: signalColor(id), marks }), [marks, info]);
   return (
     <ChartPanel
       title={TITLES[id]?.[0] ?? info?.title ?? id}

@@ -75,8 +75,20 @@ function identKind(s: string, rest: string, inList: boolean): Kind {
   return "metric";
 }
 
-/** Names of the metrics that an expression reads, each once. */
+const known = new Map<string, string[]>();
+
+/** Names of the metrics that an expression reads, each once. Remembered: rules and signals are asked for again and again. */
 export function metricNames(expr: string): string[] {
+  let names = known.get(expr);
+  if (!names) {
+    if (known.size > 500) known.clear();
+    names = readNames(expr);
+    known.set(expr, names);
+  }
+  return names;
+}
+
+function readNames(expr: string): string[] {
   const names = new Set<string>();
   const tokens = lex(expr);
   tokens.forEach((t, i) => {

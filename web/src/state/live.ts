@@ -164,8 +164,21 @@ function count(data: unknown): void {
   }
 }
 
-/** When recording had not begun, paused, or had ended: bands behind every chart. */
-export const recordingMarks = computed(() => {
+/** When recording had not begun, paused, or had ended: bands behind every chart. The same array while it says the same. */
+export const recordingMarks = computed<Mark[]>((): Mark[] => {
+  const next = marksNow();
+  const key = JSON.stringify(next);
+  if (key !== lastMarks.key) lastMarks = { key, marks: next };
+  return lastMarks.marks;
+});
+interface Mark {
+  from: number;
+  to: number;
+  label: string;
+}
+let lastMarks: { key: string; marks: Mark[] } = { key: "", marks: [] };
+
+function marksNow(): Mark[] {
   const s = status.value.value;
   const { from, to } = dataRange.value;
   if (!s || !Number.isFinite(from)) return [];
@@ -174,4 +187,4 @@ export const recordingMarks = computed(() => {
   marks.push({ from: -Infinity, to: from, label: `recording began ${text(from)}` });
   if (isArchive.value) marks.push({ from: to, to: Infinity, label: `recording ended ${text(to)}` });
   return marks;
-});
+}

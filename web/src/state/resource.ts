@@ -1,6 +1,6 @@
 // Data that a component needs, loaded again on every tick. The last good data stays while new data is on
 // its way or fails, and carries its age.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Failure } from "../api/client";
 import { heard, isReady, tick } from "./live";
 
@@ -77,9 +77,12 @@ export function useResource<T>(
   return state.identity === identity ? state.res : { ...(EMPTY as Resource<T>), loading: identity !== null };
 }
 
-/** A resource of part of another's data. */
-export function map<T, U>(r: Resource<T>, f: (value: T) => U | undefined): Resource<U> {
+/**
+ * A resource of what f makes of another's data, made anew only when the data or one of deps changes: charts
+ * are painted again when their model is another object.
+ */
+export function useMapped<T, U>(r: Resource<T>, f: (value: T) => U | undefined, deps: readonly unknown[]): Resource<U> {
   const { value, ...rest } = r;
-  const v = value === undefined ? undefined : f(value);
+  const v = useMemo(() => (value === undefined ? undefined : f(value)), [value, ...deps]);
   return v === undefined ? rest : { ...rest, value: v };
 }
