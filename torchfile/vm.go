@@ -268,6 +268,9 @@ func (m *machine) run(pos, end int) (int, error) {
 			if len(m.st) == 0 {
 				return pos, m.under(pos)
 			}
+			if err := d.fixEnds(m.st[len(m.st)-1:], pos); err != nil {
+				return pos, err
+			}
 			return pos + 1, nil
 		default:
 			next, err := m.rare(pos, end)
