@@ -1,4 +1,5 @@
 // The fleet as a table: one engine a row, worst first, sparklines of a column on one scale.
+import { useMemo } from "preact/hooks";
 import type * as api from "../api/types";
 import { Spark, sparkMax } from "../charts/spark";
 import { numberText } from "../charts/model";
@@ -46,18 +47,7 @@ export function worstFirst(engines: readonly api.Engine[]): api.Engine[] {
 
 export function EngineTable(p: EngineTableProps) {
   const fleet = p.fleet ?? p.engines;
-  const columns: Column<api.Engine>[] = [
-    { key: "engine", title: "Engine", class: "c-name", cell: (e) => <EngineLink id={e.id} name={e.name} />, value: (e) => e.name },
-    { key: "role", title: "Role", class: "sec", cell: (e) => e.role || <span class="mut">unknown</span>, value: (e) => e.role },
-  ];
-  if (p.details) {
-    columns.push({ key: "version", title: "Version", class: "sec c-version", cell: (e) => <Version engine={e} fleet={fleet} />, value: (e) => versionText(e) });
-  }
-  columns.push(
-    { key: "state", title: "State", cell: (e) => <Badge level={e.level} title={e.why} />, value: (e) => levelRank(e.level) },
-    { key: "why", title: "Why", class: "sec c-why", cell: (e) => <span title={e.why}>{e.why}</span>, value: (e) => e.why || null },
-  );
-  for (const c of p.columns) columns.push(signalColumn(c, fleet, p.sparks(c.key)));
+  const columns = useMemo(() => columnsOf(p, fleet), [fleet, p.columns, p.details]);
   return (
     <Table
       label="engines"
@@ -72,6 +62,24 @@ export function EngineTable(p: EngineTableProps) {
       rowClass={(e) => (e.level === "unknown" ? "dim" : "")}
     />
   );
+}
+
+function columnsOf(p: EngineTableProps, fleet: api.Engine[]): Column<api.Engine>[] {
+  const columns: Column<api.Engine>[] = [
+    { key: "engine", title: "Engine", class: "c-name", cell: (e) => <EngineLink id={e.id} name={e.name} />, value: (e) => e.name },
+    { key: "role", title: "Role", class: "sec", cell: (e) => e.role || <span class="mut">unknown</span>, value: (e) => e.role },
+  ];
+  if (p.details) {
+    const versions = new Map([...new Set(fleet.map((e) => e.backend))].map((b) => [b, usualVersion(fleet, b)]));
+    const usual = (backend: string) => versions.get(backend) ?? "";
+    columns.push({ key: "version", title: "Version", class: "sec c-version", cell: (e) => <Version engine={e} usual={usual(e.backend)} />, value: (e) => versionText(e) });
+  }
+  columns.push(
+    { key: "state", title: "State", cell: (e) => <Badge level={e.level} title={e.why} />, value: (e) => levelRank(e.level) },
+    { key: "why", title: "Why", class: "sec c-why", cell: (e) => <span title={e.why}>{e.why}</span>, value: (e) => e.why || null },
+  );
+  for (const c of p.columns) columns.push(signalColumn(c, fleet, p.sparks(c.key)));
+  return columns;
 }
 
 /** Headers in which the unit is not said twice. */
@@ -113,8 +121,7 @@ function Cell({ engine, column, scale, max, spark, odd }: { engine: api.Engine; 
   );
 }
 
-function Version({ engine, fleet }: { engine: api.Engine; fleet: api.Engine[] }) {
-  const usual = usualVersion(fleet, engine.backend);
+function Version({ engine, usual }: { engine: api.Engine; usual: string }) {
   if (!engine.version) return <>{backendName(engine.backend) || <span class="mut">unknown</span>}</>;
   if (usual && usual !== engine.version) {
     return <span class="odd-version" title={`most ${backendName(engine.backend)} engines here run ${usual}`}>{versionText(engine)} ≠ peers</span>;

@@ -1,5 +1,5 @@
 // The fleet as a table, and below it the selected engine, or a board over the fleet.
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { apiTime, get } from "../api/client";
 import type * as api from "../api/types";
 import { BoardView } from "../components/boardview";
@@ -30,7 +30,7 @@ export function Engines() {
   const res = useResource(known.value || known.error ? "engines" : null, `${w.from} ${w.to} ${columns}`, (abort) =>
     get<api.Engines>("/engines", { from: apiTime(w.from), to: apiTime(w.to), columns }, abort),
   );
-  const all = worstFirst(res.value?.data.engines ?? []);
+  const all = useMemo(() => worstFirst(res.value?.data.engines ?? []), [res.value]);
   useEffect(() => {
     if (res.value) engineList.value = res.value.data.engines;
   }, [res.value]);

@@ -1,6 +1,6 @@
 // The on-call round: the golden five with the worst engine named, every engine, what fires, where to look
 // further.
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { apiTime, get } from "../api/client";
 import type * as api from "../api/types";
 import { ChartPanel, StateBadge } from "../charts/chartpanel";
@@ -141,7 +141,7 @@ function WorstNote({ worst, model }: { worst: api.Worst; model: ChartModel }) {
 
 function Fleet({ res }: { res: Answer }) {
   const e = res.value?.data.engines;
-  const all = worstFirst(e?.engines ?? []);
+  const all = useMemo(() => worstFirst(e?.engines ?? []), [e]);
   const shown = view.value.sort ? all : all.slice(0, ROWS);
   const more = all.length - shown.length;
   return (

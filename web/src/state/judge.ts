@@ -30,33 +30,57 @@ export function alertKey(a: Pick<api.Alert, "name" | "labels">): string {
   return [a.name, ...own.map(([k, v]) => `${k}=${v}`)].join("|");
 }
 
+interface Spread {
+  mid: number;
+  /** median distance from the median */
+  spread: number;
+}
+
+function spreadOf(values: number[]): Spread {
+  const mid = median(values);
+  return { mid, spread: median(values.map((p) => Math.abs(p - mid))) };
+}
+
 /**
  * Whether a value is far on the bad side of its peers' (same role and backend): at least half as much
  * again as their median, and beyond four times their median deviation. Needs three peers.
  */
 export function isOutlier(value: number, peers: number[], higherIsBetter: boolean): boolean {
-  if (peers.length < 3) return false;
-  const mid = median(peers);
-  const spread = median(peers.map((p) => Math.abs(p - mid)));
+  const { mid, spread } = spreadOf(peers);
+  return peers.length >= 3 && isFar(value, mid, spread, higherIsBetter);
+}
+
+function isFar(value: number, mid: number, spread: number, higherIsBetter: boolean): boolean {
   const bad = higherIsBetter ? mid - value : value - mid;
   const ratio = higherIsBetter ? (value > 0 ? mid / value : Infinity) : mid > 0 ? value / mid : Infinity;
   return bad > 0 && ratio >= 1.5 && bad > 4 * spread;
 }
 
+/** In a larger group one engine hardly moves the median: the group is measured once, itself included. */
+const LARGE = 16;
+
 /** Engines whose number in a column is an outlier of their role, by id. */
 export function outliers(engines: readonly api.Engine[], column: api.Column): Set<string> {
-  const out = new Set<string>();
-  const value = (e: api.Engine) => {
-    const n = e.signals[column.key];
-    return n?.state === "value" && n.value !== null ? n.value : null;
-  };
+  const groups = new Map<string, { id: string; v: number }[]>();
   for (const e of engines) {
-    const v = value(e);
-    if (v === null) continue;
-    const peers = engines.filter((p) => p.id !== e.id && p.role === e.role && p.backend === e.backend).map(value).filter((x): x is number => x !== null);
-    // Three requests more in a queue are no sign of anything, whatever the ratio.
-    if (column.unit === "requests" && peers.every((p) => Math.abs(v - p) < 5)) continue;
-    if (isOutlier(v, peers, column.higher_is_better)) out.add(e.id);
+    const n = e.signals[column.key];
+    if (n?.state !== "value" || n.value === null) continue;
+    const key = `${e.role} ${e.backend}`;
+    const group = groups.get(key);
+    if (group) group.push({ id: e.id, v: n.value });
+    else groups.set(key, [{ id: e.id, v: n.value }]);
+  }
+  const out = new Set<string>();
+  for (const group of groups.values()) {
+    const all = group.map((g) => g.v);
+    const sum = group.length > LARGE ? spreadOf(all) : undefined;
+    for (const g of group) {
+      // Three requests more in a queue are no sign of anything, whatever the ratio.
+      const peers = sum ? all : group.filter((p) => p.id !== g.id).map((p) => p.v);
+      const { mid, spread } = sum ?? spreadOf(peers);
+      if (column.unit === "requests" && Math.abs(g.v - mid) < 5) continue;
+      if (peers.length >= 3 && isFar(g.v, mid, spread, column.higher_is_better)) out.add(g.id);
+    }
   }
   return out;
 }
