@@ -259,10 +259,15 @@ func BenchmarkScrape(b *testing.B) {
 			}
 			var o, p []float64
 			for range b.N {
-				// In turns, so that both see the same machine.
-				for range 3 {
-					p = append(p, rate(b, cfg, false, benchSamples))
-					o = append(o, rate(b, cfg, true, benchSamples))
+				// In turns, each first as often as the other, so that both see the same machine.
+				for i := range 4 {
+					for _, ours := range []bool{i%2 == 0, i%2 == 1} {
+						if r := rate(b, cfg, ours, benchSamples); ours {
+							o = append(o, r)
+						} else {
+							p = append(p, r)
+						}
+					}
 				}
 			}
 			b.Logf("ours %.0f, plain %.0f", o, p)
