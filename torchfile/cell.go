@@ -123,6 +123,14 @@ type node struct {
 	role  uint8 // what a filter makes of it
 }
 
+// start is where the value begins in the source.
+func (n *node) start() int {
+	if n.flags&flagAtStart != 0 {
+		return int(n.aux)
+	}
+	return int(n.id)
+}
+
 const (
 	flagRun     = 1 << iota // elements are numbers that still stand in the source
 	flagAtStart             // aux is where the value begins (tuples and objects)

@@ -24,7 +24,7 @@ type Doc struct {
 	counts  bool              // MEMOIZE occurs: slots depend on how many there were before
 	memoLen int               // slots in use: what MEMOIZE assigns next
 	memoAux []slot            // values that do not fit in a memo entry
-	puts    []uint64          // where slot 0, 64, 128, ... was assigned, for MEMOIZE
+	puts    []uint64          // where the 1st, 65th, 129th ... slot was assigned, for MEMOIZE
 
 	classes  []classInfo
 	classIdx map[string]int
@@ -261,7 +261,7 @@ func (d *Doc) memoCountAt(off int) (int, error) {
 	if !d.counts {
 		return 0, nil
 	}
-	// The last checkpoint before off: the opcode at puts[i] assigned slot i*64.
+	// The last checkpoint before off: at puts[i] the opcode assigned one more slot than i*64.
 	i := sort.Search(len(d.puts), func(i int) bool { return int(d.puts[i]) >= off }) - 1
 	pos, n := 0, 0
 	if i >= 0 {
@@ -276,8 +276,9 @@ func (d *Doc) memoCountAt(off int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if op == opMemoize {
-			n++
+		switch op {
+		case opMemoize, opBinPut, opLongBinPut, opPut:
+			n++ // each its own slot: deferring values does not allow a slot to be assigned twice
 		}
 		if op == opMark {
 			next, _, _ = scanRun(d.src, next)

@@ -213,7 +213,7 @@ loop:
 		case opMark:
 			if len(k.st) > 0 && pos+1 < end && runInfo[data[pos+1]] != 0 {
 				stop, n, _ := scanRun(data, pos+1)
-				if stop < end && data[stop] == opAppends {
+				if stop < end && data[stop] == opAppends && cellKind(k.st[len(k.st)-1].a) == ckDeferred {
 					d.ops += int64(n)
 					pos = stop + 1
 					continue
@@ -231,11 +231,8 @@ loop:
 			}
 			top := k.st[len(k.st)-1]
 			a := top.a
-			switch cellKind(a) {
-			case ckDeferred:
+			if k := cellKind(a); k == ckDeferred || k == ckMemoRef {
 				a = mkCell(ckDeferred, 0, top.start, 0).a
-			case ckMemoRef:
-				a = d.memoEntry(cell{a: a}.off())
 			}
 			if err = d.setMemo(idx, a, pos); err != nil {
 				break loop
@@ -254,7 +251,12 @@ loop:
 			case ckEmpty:
 				err = d.fail(pos, ErrCorrupt, "memo slot %d is used before it is assigned", idx)
 				break loop
-			case ckDeferred, ckAux, ckNode:
+			case ckNode:
+				if err = d.refersOut(cell{a: a}, pos); err != nil {
+					break loop
+				}
+				a = mkCell(ckMemoRef, 0, idx, 0).a
+			case ckDeferred, ckAux:
 				a = mkCell(ckMemoRef, 0, idx, 0).a
 			}
 			k.push(a, pos)
@@ -307,6 +309,9 @@ loop:
 				break loop
 			}
 			k.st = k.st[:k.popMark().base]
+			if err = k.owned(d, pos); err != nil {
+				break loop
+			}
 			pos++
 		case opTuple, opList, opDict, opFrozenSet, opObj, opInst:
 			if len(k.marks) == 0 {
@@ -327,18 +332,27 @@ loop:
 				break loop
 			}
 			k.st = k.st[:len(k.st)-1]
+			if err = k.owned(d, pos); err != nil {
+				break loop
+			}
 			pos++
 		case opSetItem:
 			if !k.have(3) {
 				break loop
 			}
 			k.st = k.st[:len(k.st)-2]
+			if err = k.owned(d, pos); err != nil {
+				break loop
+			}
 			pos++
 		case opBuild:
 			if !k.have(2) {
 				break loop
 			}
 			k.st = k.st[:len(k.st)-1]
+			if err = k.owned(d, pos); err != nil {
+				break loop
+			}
 			pos++
 		case opReduce, opNewObj, opTuple2:
 			if !k.have(2) {
@@ -434,6 +448,15 @@ func (k *skipper) have(n int) bool {
 		base = k.marks[len(k.marks)-1].base
 	}
 	return len(k.st)-base >= n
+}
+
+// owned makes sure that what is being changed belongs to what is skipped: a change to a value from
+// elsewhere would be lost.
+func (k *skipper) owned(d *Doc, pos int) error {
+	if cellKind(k.st[len(k.st)-1].a) != ckDeferred {
+		return d.fail(pos, ErrOrder, "a value that is skipped changes one that is not; read the file with Load")
+	}
+	return nil
 }
 
 // fold replaces the top n values by one that begins where the first of them does.

@@ -3,6 +3,7 @@ package torchfile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ func readEveryWay(t testing.TB, data []byte) bool {
 			return loaded
 		}
 		if loaded && !bytes.Equal(got, whole) {
-			t.Fatalf("deferred fields read differently\n got %s\nwant %s", got, whole)
+			t.Fatalf("deferred fields read differently%s", difference(got, whole))
 		}
 	}
 
@@ -133,11 +134,7 @@ func readEveryWay(t testing.TB, data []byte) bool {
 	switch {
 	case errors.Is(err, errDiffers):
 		if _, err := f.Scan(ScanOptions{Path: path, Fields: []string{"trace"}}, func(Element) error { return nil }); err == nil {
-			i := 0
-			for i < len(differ[0]) && i < len(differ[1]) && differ[0][i] == differ[1][i] {
-				i++
-			}
-			t.Fatalf("element %d of a scan reads differently\n got ...%.300s\nwant ...%.300s", n, differ[0][max(0, i-100):], differ[1][max(0, i-100):])
+			t.Fatalf("element %d of a scan reads differently%s", n, difference(differ[0], differ[1]))
 		}
 	case err != nil:
 		if !errors.Is(err, ErrOrder) && !errors.Is(err, ErrLimit) {
@@ -155,11 +152,21 @@ func readEveryWay(t testing.TB, data []byte) bool {
 				t.Fatalf("element %d again: %v", i, err)
 			}
 			if got, err := viewOf(t, v); err == nil && !bytes.Equal(got, want[i]) {
-				t.Fatalf("element %d reads differently again\n got %s\nwant %s", i, got, want[i])
+				t.Fatalf("element %d reads differently again%s", i, difference(got, want[i]))
 			}
 		}
 	}
 	return loaded
+}
+
+// difference shows where two views part.
+func difference(got, want []byte) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	from := max(0, i-120)
+	return fmt.Sprintf("\n got ...%.300s\nwant ...%.300s", got[from:], want[from:])
 }
 
 var errDiffers = errors.New("differs")

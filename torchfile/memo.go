@@ -133,10 +133,13 @@ func (m *memoTable) pack(i int) int64 {
 func (d *Doc) remember(idx int, s slot, pos int) error {
 	a := s.c.a
 	switch s.c.kind() {
-	case ckNode, ckGlobal, ckDeferred, ckMemoRef:
-		if s.c.kind() == ckMemoRef {
-			a = mkCell(ckDeferred, 0, s.c.off(), 0).a
+	case ckGlobal:
+	case ckNode:
+		if d.lazy && d.node(s.c).start() != int(s.start) {
+			a = 0 // a GET: the value is found again from there, not from where it begins
 		}
+	case ckDeferred:
+		a = mkCell(ckDeferred, 0, s.c.off(), 0).a
 	case ckStr, ckBytes, ckByteArray:
 		if s.c.sub()&subHeader == subNoLen {
 			a = 0
@@ -158,7 +161,7 @@ func (d *Doc) setMemo(idx int, a uint64, pos int) error {
 	switch {
 	case idx < d.memo.n:
 		if d.memo.get(idx) == 0 {
-			d.memoLen++
+			d.assigned(pos)
 		} else if d.lazy {
 			return d.fail(pos, ErrOrder, "memo slot %d is assigned twice; read the file with Load and no filter", idx)
 		}
@@ -174,10 +177,7 @@ func (d *Doc) setMemo(idx int, a uint64, pos int) error {
 			grown += d.memo.add(0)
 		}
 		grown += d.memo.add(a)
-		d.memoLen++
-		for len(d.puts) <= (d.memo.n-1)>>6 {
-			d.puts = append(d.puts, uint64(pos))
-		}
+		d.assigned(pos)
 		if grown > 0 {
 			return d.charge(grown)
 		}
@@ -187,7 +187,7 @@ func (d *Doc) setMemo(idx int, a uint64, pos int) error {
 		d.memoFar = make(map[uint32]uint64)
 	}
 	if _, ok := d.memoFar[uint32(idx)]; !ok {
-		d.memoLen++
+		d.assigned(pos)
 		if err := d.charge(40); err != nil {
 			return err
 		}
@@ -199,6 +199,14 @@ func (d *Doc) setMemo(idx int, a uint64, pos int) error {
 	}
 	d.memoFar[uint32(idx)] = a
 	return nil
+}
+
+// assigned counts a slot that the opcode at pos assigns for the first time.
+func (d *Doc) assigned(pos int) {
+	if d.memoLen&63 == 0 {
+		d.puts = append(d.puts, uint64(pos))
+	}
+	d.memoLen++
 }
 
 // memoEntry is the raw entry of a memo slot, 0 when it was never assigned.

@@ -208,7 +208,7 @@ func (v Value) npState(t *NPType, depth int) error {
 		t.Sub = inner
 		if n, ok := sub.Index(1).Int(); ok && n >= 0 {
 			t.SubShape = []int64{n}
-		} else if t.SubShape, err = sub.Index(1).dims(); err != nil {
+		} else if t.SubShape, err = d.dims(sub.Index(1)); err != nil {
 			return err
 		}
 		if n := product(t.SubShape); n < 0 || (inner.Size == 0 && n > maxEmpty) || (n > 0 && inner.Size > maxOffset/n) || n*inner.Size != t.Size {
@@ -282,7 +282,7 @@ func (v Value) NDArray() (NDArray, error) {
 	}
 	if n, ok := shape.Int(); ok && n >= 0 {
 		a.Shape = []int64{n}
-	} else if a.Shape, err = shape.dims(); err != nil {
+	} else if a.Shape, err = v.d.dims(shape); err != nil {
 		return a, err
 	}
 	count := a.Len()

@@ -56,12 +56,7 @@ func compareRandom(t *testing.T, dir string) {
 			if bytes.Equal(got, want) {
 				continue
 			}
-			i := 0
-			for i < len(got) && i < len(want) && got[i] == want[i] {
-				i++
-			}
-			from := max(0, i-120)
-			t.Errorf("%s, fields %v:\n got ...%.300s\nwant ...%.300s", filepath.Base(name), fields, got[from:], want[from:])
+			t.Errorf("%s, fields %v:%s", filepath.Base(name), fields, difference(got, want))
 			failed++
 		}
 		f.Close()
@@ -132,11 +127,7 @@ func TestPython(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := jsonOf(t, d.Root()); !bytes.Equal(got, lines[i]) {
-			k := 0
-			for k < len(got) && k < len(lines[i]) && got[k] == lines[i][k] {
-				k++
-			}
-			t.Errorf("%s: torch sees another object:\n got ...%.300s\nwant ...%.300s", name, got[max(0, k-100):], lines[i][max(0, k-100):])
+			t.Errorf("%s: torch sees another object:%s", name, difference(got, lines[i]))
 		}
 	}
 	compareRandom(t, random)

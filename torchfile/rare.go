@@ -77,6 +77,12 @@ func (m *machine) rare(pos, end int) (int, error) {
 		switch {
 		case t.c.kind() == ckDeferred || t.c.kind() == ckMemoRef:
 			return pos + 1, m.touched(t, pos)
+		case t.c.kind() == ckNode:
+			if skip, err := m.mayChange(t, pos); skip || err != nil {
+				return pos + 1, err
+			}
+		}
+		switch {
 		case t.c.kind() == ckNode && (d.node(t.c).kind == KindSet || d.node(t.c).kind == KindObject):
 			return pos + 1, d.addCells(d.node(t.c), items)
 		}
@@ -102,8 +108,8 @@ func (m *machine) rare(pos, end int) (int, error) {
 			return pos, m.under(pos)
 		}
 		s := m.st[len(m.st)-1]
-		if s.c.kind() == ckDeferred {
-			return pos, d.fail(pos, ErrOrder, "DUP of a value that was skipped; read the file with Load")
+		if d.lazy {
+			return pos, d.fail(pos, ErrOrder, "DUP; read the file with Load and no filter")
 		}
 		m.push(s.c, int(s.start))
 		return pos + 1, nil

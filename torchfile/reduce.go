@@ -380,11 +380,11 @@ func (m *machine) replaceTop(n int, c cell) {
 func (m *machine) reduce(pos int) error {
 	d := m.d
 	at := len(m.st) - 2
-	fn, err := d.force(m.st[at].c)
-	if err != nil {
+	if err := d.fixEnds(m.st[at:], pos); err != nil {
 		return err
 	}
-	if err := d.fixEnds(m.st[at:], pos); err != nil {
+	fn, err := d.force(m.st[at].c)
+	if err != nil {
 		return err
 	}
 	args := m.st[at+1].c
@@ -639,11 +639,11 @@ func (m *machine) newObject(pos int, withKw bool) error {
 		n = 3
 	}
 	at := len(m.st) - n
-	class, err := m.d.force(m.st[at].c)
-	if err != nil {
+	if err := m.d.fixEnds(m.st[at:], pos); err != nil {
 		return err
 	}
-	if err := m.d.fixEnds(m.st[at:], pos); err != nil {
+	class, err := m.d.force(m.st[at].c)
+	if err != nil {
 		return err
 	}
 	if m.d.known(class) == knDict && !withKw {
@@ -666,6 +666,9 @@ func (m *machine) build(pos int) error {
 	case ckDeferred, ckMemoRef:
 		return m.touched(t, pos)
 	case ckNode:
+		if skip, err := m.mayChange(t, pos); skip || err != nil {
+			return err
+		}
 		e, err := d.extOf(d.node(t.c))
 		if err != nil {
 			return err
@@ -722,6 +725,9 @@ func (m *machine) oldInstance(pos int) (int, error) {
 	if m.data[pos] == opObj {
 		if len(items) == 0 {
 			return pos, d.fail(pos, ErrCorrupt, "OBJ without a class")
+		}
+		if err := d.fixEnds(items, pos); err != nil {
+			return pos, err
 		}
 		if class, err = d.force(items[0].c); err != nil {
 			return pos, err

@@ -142,7 +142,7 @@ type emitter struct {
 
 	list    cell // the target, once it is met
 	count   int
-	memo    int // memo slots in use where the next element begins
+	memo    int // memo slots in use where the element begins
 	memoLow int // first memo entry that may refer to an element's nodes
 	packed  int // memo pages that were packed
 
@@ -166,7 +166,7 @@ func (e *emitter) begin(m *machine) {
 	}
 	e.list = m.st[len(m.st)-1].c
 	e.base = d.height()
-	e.memo, e.memoLow = d.memoLen, d.memo.n
+	e.memoLow = d.memo.n
 	d.lowPut = d.memo.n
 	// The list and what it is in are not complete while its elements are visited.
 	for _, s := range m.st {
@@ -227,11 +227,14 @@ func (e *emitter) upTo(m *machine, items []slot, pos int) error {
 		if i+1 < len(items) {
 			end = int(items[i+1].start)
 		}
-		if k := items[i].c.kind(); k == ckNode && (i > 0 || e.count == 0) {
+		switch items[i].c.kind() { // others are decoded again without the memo's count
+		case ckNode:
 			var err error
 			if e.memo, err = d.memoCountAt(int(items[i].start)); err != nil {
 				return err
 			}
+		case ckDeferred:
+			e.memo = items[i].c.deferMemo()
 		}
 		if err := e.element(m, &items[i], end, false); err != nil {
 			return err
@@ -285,7 +288,7 @@ func (e *emitter) forget(d *Doc, pos int) error {
 			d.memoFar[i] = e.demote(d, a)
 		}
 	}
-	e.memo, e.memoLow, d.lowPut = d.memoLen, d.memo.n, d.memo.n
+	e.memoLow, d.lowPut = d.memo.n, d.memo.n
 	d.rewind(e.base)
 	if f := d.f; f.mapped != nil && f.pickleAt >= 0 && pos-e.dropped > dropWindow {
 		to := pos - 64<<10
@@ -301,12 +304,7 @@ func (e *emitter) demote(d *Doc, a uint64) uint64 {
 	switch c.kind() {
 	case ckNode:
 		if c.off() >= e.base.nodes {
-			n := d.node(c)
-			start := n.id
-			if n.flags&flagAtStart != 0 {
-				start = n.aux
-			}
-			return mkCell(ckDeferred, 0, int(start), 0).a
+			return mkCell(ckDeferred, 0, d.node(c).start(), 0).a
 		}
 	case ckAux:
 		if c.off() >= e.base.aux {
@@ -448,7 +446,7 @@ func (d *Doc) replay(start, end, want, memoAt int) (cell, error) {
 	}
 	d.depth++
 	defer func() { d.depth-- }()
-	m := machine{d: d, data: d.src, replay: true, want: want, memoAt: memoAt}
+	m := machine{d: d, data: d.src, replay: true, want: want, memoAt: memoAt, base: len(d.nodes)}
 	to := end
 	if want >= 0 {
 		to = len(d.src)

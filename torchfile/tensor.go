@@ -101,16 +101,16 @@ func (v Value) nestedStorage(b []byte) (Storage, error) {
 	return root.Storage()
 }
 
-func (v Value) dims() ([]int64, error) {
+func (d *Doc) dims(v Value) ([]int64, error) {
 	n := v.Len()
 	if k := v.Kind(); (k != KindTuple && k != KindList) || n > 64 {
-		return nil, v.d.badTensor("has a shape that is no tuple of up to 64 numbers")
+		return nil, d.badTensor("has a shape that is no tuple of up to 64 numbers")
 	}
 	out := make([]int64, 0, n)
 	for _, x := range v.All() {
 		i, ok := x.Int()
 		if !ok || i < 0 || i > maxOffset {
-			return nil, v.d.badTensor("has a dimension that is no size")
+			return nil, d.badTensor("has a dimension that is no size")
 		}
 		out = append(out, i)
 	}
@@ -149,10 +149,10 @@ func (d *Doc) tensorFrom(fn Class, args Value, depth int) (t Tensor, err error) 
 		return d.sparseTensor(a(0), a(1), depth)
 	case "_rebuild_meta_tensor_no_storage":
 		t.DType = torchDType(a(0).Class().Name)
-		if t.Shape, err = a(1).dims(); err != nil {
+		if t.Shape, err = d.dims(a(1)); err != nil {
 			return t, err
 		}
-		t.Stride, err = a(2).dims()
+		t.Stride, err = d.dims(a(2))
 		t.RequiresGrad, _ = a(3).Bool()
 		t.Storage.Location = "meta"
 		return t, err
@@ -168,10 +168,10 @@ func (d *Doc) tensorFrom(fn Class, args Value, depth int) (t Tensor, err error) 
 		return t, d.badTensor("begins at no valid element of its storage")
 	}
 	t.Offset = off + t.Storage.view
-	if t.Shape, err = a(2).dims(); err != nil {
+	if t.Shape, err = d.dims(a(2)); err != nil {
 		return t, err
 	}
-	if t.Stride, err = a(3).dims(); err != nil {
+	if t.Stride, err = d.dims(a(3)); err != nil {
 		return t, err
 	}
 	if len(t.Shape) != len(t.Stride) {
@@ -212,7 +212,7 @@ func (d *Doc) sparseTensor(layout, data Value, depth int) (t Tensor, err error) 
 		return t, err
 	}
 	t.Values, t.DType = &val, val.DType
-	t.Shape, err = data.Index(at + 1).dims()
+	t.Shape, err = d.dims(data.Index(at + 1))
 	return t, err
 }
 

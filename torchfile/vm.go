@@ -50,6 +50,7 @@ type machine struct {
 	seen    bool
 	result  cell // the wanted value, once it is seen
 	memoAt  int  // slot that MEMOIZE assigns next
+	base    int  // nodes there were before: what a replay does to them was done already
 	buffers int
 }
 
@@ -265,7 +266,7 @@ func (m *machine) run(pos, end int) (int, error) {
 			if m.replay {
 				return pos, errUnderflow
 			}
-			if len(m.st) == 0 {
+			if !m.have(1) {
 				return pos, m.under(pos)
 			}
 			if err := d.fixEnds(m.st[len(m.st)-1:], pos); err != nil {
@@ -352,11 +353,14 @@ func (m *machine) popMark(pos int) ([]slot, error) {
 // It returns where the batch ends, 0 when it is something else.
 func (m *machine) packed(pos, end int, steps *int) int {
 	n := len(m.st)
-	if n <= m.fence || m.st[n-1].c.kind() != ckNode {
+	if n <= m.fence || m.st[n-1].c.kind() != ckNode || m.before(m.st[n-1].c) {
 		return 0
 	}
 	l := m.d.node(m.st[n-1].c)
-	if l.kind != KindList || l.role == roleTarget || (l.n != 0 && (l.flags&flagRun == 0 || !m.follows(l, pos))) {
+	if m.d.lazy && l.start() != int(m.st[n-1].start) {
+		return 0
+	}
+	if l.kind != KindList || l.flags&flagAtStart != 0 || l.role == roleTarget || (l.n != 0 && (l.flags&flagRun == 0 || !m.follows(l, pos))) {
 		return 0
 	}
 	stop, count, what := scanRun(m.data[:end], pos+1)
@@ -384,6 +388,9 @@ func (m *machine) follows(l *node, pos int) bool {
 // packOne keeps a single number that is appended to an empty or packed list packed.
 func (m *machine) packOne(l *node, s slot, pos int) bool {
 	p := int(s.start)
+	if l.flags&flagAtStart != 0 {
+		return false // aux is taken
+	}
 	switch s.c.kind() {
 	case ckInt, ckFloat, ckNone, ckBool:
 	default:
@@ -421,10 +428,8 @@ func (m *machine) get(idx, pos, next int) (int, error) {
 	case ckEmpty:
 		return pos, m.d.fail(pos, ErrCorrupt, "memo slot %d is used before it is assigned", idx)
 	case ckNode:
-		for _, i := range m.d.open {
-			if i == c.off() {
-				return pos, m.d.fail(pos, ErrOrder, "an element refers to the list it is in; read the file with Load")
-			}
+		if err := m.d.refersOut(c, pos); err != nil {
+			return pos, err
 		}
 	case ckGlobal:
 		if m.flt != nil {
@@ -440,6 +445,17 @@ func (m *machine) get(idx, pos, next int) (int, error) {
 	return next, nil
 }
 
+// refersOut is the error of an element that refers to the list which is streamed, or to what that is
+// in: neither is complete while the element is visited.
+func (d *Doc) refersOut(c cell, pos int) error {
+	for _, i := range d.open {
+		if i == c.off() {
+			return d.fail(pos, ErrOrder, "an element refers to the list it is in; read the file with Load")
+		}
+	}
+	return nil
+}
+
 // put executes the PUT opcodes.
 func (m *machine) put(pos, end int) (int, error) {
 	d := m.d
@@ -447,8 +463,10 @@ func (m *machine) put(pos, end int) (int, error) {
 	if err != nil {
 		return pos, err
 	}
-	if m.replay && m.data[pos] == opMemoize {
-		idx = m.memoAt
+	if m.replay {
+		if m.data[pos] == opMemoize {
+			idx = m.memoAt
+		}
 		m.memoAt++
 	}
 	if !m.have(1) {
@@ -516,6 +534,9 @@ func (m *machine) setItems(t *slot, items []slot, pos int) error {
 	case ckDeferred, ckMemoRef:
 		return m.touched(t, pos)
 	case ckNode:
+		if skip, err := m.mayChange(t, pos); skip || err != nil {
+			return err
+		}
 		n := m.d.node(t.c)
 		switch n.kind {
 		case KindDict:
@@ -547,6 +568,9 @@ func (m *machine) appends(t *slot, items []slot, pos int) error {
 	case ckDeferred, ckMemoRef:
 		return m.touched(t, pos)
 	case ckNode:
+		if skip, err := m.mayChange(t, pos); skip || err != nil {
+			return err
+		}
 		n := m.d.node(t.c)
 		if n.role == roleTarget && m.emit != nil && n.kind == KindList {
 			if m.data[pos] == opAppend {
@@ -562,6 +586,25 @@ func (m *machine) appends(t *slot, items []slot, pos int) error {
 		}
 	}
 	return m.d.fail(pos, ErrCorrupt, "APPENDS on a value that is no list")
+}
+
+// before says that a node is older than this replay. The opcodes that change it were executed when
+// they were met first; they must not be executed twice.
+func (m *machine) before(c cell) bool { return m.replay && c.off() < m.base }
+
+// mayChange is asked before a node is changed. A node that is older than this replay is skipped. With
+// deferred values a node may change only where it is made, not by reference: decoding its bytes again
+// would miss the change.
+func (m *machine) mayChange(t *slot, pos int) (skip bool, err error) {
+	if m.before(t.c) {
+		return true, nil
+	}
+	if m.d.lazy {
+		if n := m.d.node(t.c); n.start() != int(t.start) {
+			return false, m.d.fail(pos, ErrOrder, "a value changes by reference; read the file with Load and no filter")
+		}
+	}
+	return false, nil
 }
 
 // touched handles a change to a value that is only known by where it stands: fine while it is still
