@@ -41,6 +41,7 @@ type Doc struct {
 	cut      error
 	end      int
 	elements []span
+	listEnd  int    // where the streamed list ends
 	base     height // after the scan
 }
 

@@ -327,7 +327,7 @@ func (e *emitter) batch(m *machine, items []slot, pos int) error {
 	n := m.d.node(e.list)
 	n.n += uint32(len(items))
 	n.flags |= flagEmitted
-	n.aux = uint64(pos + 1)
+	m.d.listEnd = pos + 1
 	return nil
 }
 
@@ -339,7 +339,7 @@ func (e *emitter) one(m *machine, items []slot, pos int) error {
 	n := m.d.node(e.list)
 	n.n++
 	n.flags |= flagEmitted
-	n.aux = uint64(pos + 1)
+	m.d.listEnd = pos + 1
 	return nil
 }
 
@@ -590,7 +590,7 @@ func (m *machine) salvage(pos int) error {
 			n := m.d.node(e.list)
 			n.n += uint32(len(m.st) - base)
 			n.flags |= flagEmitted
-			n.aux = uint64(pos)
+			m.d.listEnd = pos
 		}
 	}
 	m.close(pos)

@@ -256,11 +256,11 @@ func (v Value) list() (n *node, cells []cell) {
 		return nil, nil
 	}
 	if n.flags&flagEmitted != 0 {
-		at, err := v.d.memoCountAt(int(n.id))
+		at, err := v.d.memoCountAt(n.start())
 		if err != nil {
 			return nil, nil
 		}
-		c, err := v.d.force(deferredCell(int(n.id), int(n.aux), at))
+		c, err := v.d.force(deferredCell(n.start(), v.d.listEnd, at))
 		if err != nil || c.kind() != ckNode {
 			return nil, nil
 		}
