@@ -42,7 +42,7 @@ func run(binary string) error {
 	}
 	defer os.RemoveAll(dir)
 	var rows []row
-	for _, measure := range []func(string, string) ([]row, error){size, idle, startup, scrape, queries, rules, fleet} {
+	for _, measure := range []func(string, string) ([]row, error){size, idle, memory, startup, scrape, queries, rules, fleet} {
 		r, err := measure(binary, dir)
 		if err != nil {
 			return err
@@ -65,9 +65,9 @@ func size(binary, _ string) ([]row, error) {
 }
 
 // serve starts the recorder on dir and returns how long it took to be ready, and its pid.
-func serve(binary, dir string) (ready time.Duration, pid int, stop func(), err error) {
+func serve(binary, dir string, args ...string) (ready time.Duration, pid int, stop func(), err error) {
 	began := time.Now()
-	cmd := exec.Command(binary, "serve", "--storage.tsdb.path", dir, "--storage.tsdb.retention.time", "10y", "--web.listen-address", "127.0.0.1:0", "--log.level", "error")
+	cmd := exec.Command(binary, append([]string{"serve", "--storage.tsdb.path", dir, "--storage.tsdb.retention.time", "10y", "--web.listen-address", "127.0.0.1:0", "--log.level", "error"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, 0, nil, err
@@ -123,6 +123,51 @@ func idle(binary, dir string) ([]row, error) {
 	time.Sleep(20 * time.Second) // past the first evaluation of every rule
 	mb, err := rss(pid)
 	return []row{{"idle resident memory", fmt.Sprintf("%.0f MB", mb), "80 MB", ""}}, err
+}
+
+// memory is what scraping 64 engines needs, without rules, beside Debian's prometheus on the same fleet.
+func memory(binary, dir string) ([]row, error) {
+	config := filepath.Join(dir, "fleet.yml")
+	fleet := exec.Command(binary, "sim", "engines", "--fleet", "uniform:64", "--config-out", config, "--for", "5m", "--log.level", "error")
+	if err := fleet.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = fleet.Process.Signal(syscall.SIGTERM)
+		_ = fleet.Wait()
+	}()
+	for range 100 {
+		if _, err := os.Stat(config); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	_, pid, stop, err := serve(binary, filepath.Join(dir, "memory"), "--config.file", config, "--no-rules.builtin")
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(30 * time.Second)
+	mb, err := rss(pid)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	peer := "prometheus is not installed"
+	if path, err := exec.LookPath("prometheus"); err == nil {
+		cmd := exec.Command(path, "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "peer"), "--web.listen-address", "127.0.0.1:0", "--log.level", "error")
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		time.Sleep(30 * time.Second)
+		theirs, err := rss(cmd.Process.Pid)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if err != nil {
+			return nil, err
+		}
+		peer = fmt.Sprintf("Debian's prometheus %.0f MB", theirs)
+	}
+	return []row{{"resident memory, 64 engines scraped every 5 s for 30 s", fmt.Sprintf("%.0f MB", mb), "", peer}}, nil
 }
 
 // startup opens a day of a 64-engine fleet, its last hours in the log.
