@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 var benchSamples = flag.Int("samples", 256, "samples of the benchmark dump (about 67 KB each)")
@@ -136,15 +134,6 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
-}
-
-// cpuSeconds is the CPU time this process has used: on a busy machine the only honest clock.
-func cpuSeconds() float64 {
-	var r unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
-		return 0
-	}
-	return float64(r.Utime.Sec+r.Stime.Sec) + float64(r.Utime.Usec+r.Stime.Usec)/1e6
 }
 
 func benchOpen(b *testing.B) *File {

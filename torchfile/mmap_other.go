@@ -13,3 +13,4 @@ func mapFile(*os.File, int64) ([]byte, error) { return nil, errNoMap }
 func unmapFile([]byte) error                  { return nil }
 func adviseSequential([]byte)                 {}
 func dropPages([]byte, int, int)              {}
+func populate([]byte, int, int)               {}

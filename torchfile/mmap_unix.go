@@ -29,3 +29,13 @@ func dropPages(b []byte, from, to int) {
 		_ = unix.Madvise(b[from:to], unix.MADV_DONTNEED)
 	}
 }
+
+// populate maps the pages of [from, to) that are in the page cache, and reads the others, in one go:
+// a page at a time costs a fault each. Systems that cannot do not mind.
+func populate(b []byte, from, to int) {
+	page := os.Getpagesize()
+	from &^= page - 1
+	if to = min(to, len(b)); from < to {
+		_ = madvisePopulate(b[from:to])
+	}
+}

@@ -1,0 +1,5 @@
+package torchfile
+
+import "golang.org/x/sys/unix"
+
+func madvisePopulate(b []byte) error { return unix.Madvise(b, unix.MADV_POPULATE_READ) }
