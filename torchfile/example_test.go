@@ -140,3 +140,31 @@ func ExampleWriteJSON() {
 	}
 	// Output: {"index":2,"tokens":[101,2040,128009],"status":"completed"}
 }
+
+func ExampleNewWriter() {
+	var b bytes.Buffer
+	w := torchfile.NewWriter(&b, &torchfile.WriterOptions{Root: "rollout_12"})
+	w.BeginDict()
+	w.Key("rollout_id")
+	w.Int(12)
+	w.Key("rollout_log_probs")
+	w.Floats([]float64{-0.5, -0.25})
+	w.Key("routed_experts")
+	w.Tensor(torchfile.TensorData{DType: torchfile.Int16, Shape: []int64{2}, Data: []byte{1, 0, 2, 0}})
+	w.EndDict()
+	if err := w.Close(); err != nil {
+		log.Fatal(err)
+	}
+	f, err := torchfile.OpenBytes(b.Bytes(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range f.Records() {
+		fmt.Println(r.Name, r.Size)
+	}
+	// Output:
+	// rollout_12/data.pkl 242
+	// rollout_12/data/0 4
+	// rollout_12/byteorder 6
+	// rollout_12/version 2
+}

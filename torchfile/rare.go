@@ -59,7 +59,9 @@ func (m *machine) rare(pos, end int) (int, error) {
 			if len(items)%2 != 0 {
 				return pos, d.fail(pos, ErrCorrupt, "a dict's keys and values are %d, an odd number", len(items))
 			}
-			err = m.pushSeq(KindDict, items, start, pos)
+			if err = m.hashable(items, pos); err == nil {
+				err = m.pushSeq(KindDict, items, start, pos)
+			}
 		}
 		return pos + 1, err
 	case opAddItems:

@@ -530,6 +530,9 @@ func (m *machine) setItems(t *slot, items []slot, pos int) error {
 	if err := m.d.fixEnds(items, pos); err != nil {
 		return err
 	}
+	if err := m.hashable(items, pos); err != nil {
+		return err
+	}
 	switch t.c.kind() {
 	case ckDeferred, ckMemoRef:
 		return m.touched(t, pos)
@@ -557,6 +560,20 @@ func (m *machine) setItems(t *slot, items []slot, pos int) error {
 		}
 	}
 	return m.d.fail(pos, ErrCorrupt, "SETITEMS on a value that is no dict")
+}
+
+// hashable checks the keys among keys and values. That a list or dict is no key is also what tells
+// where the value before it ends.
+func (m *machine) hashable(items []slot, pos int) error {
+	for i := 0; i < len(items); i += 2 {
+		if k := items[i].c; k.kind() == ckNode {
+			switch kind := m.d.node(k).kind; kind {
+			case KindList, KindDict, KindSet:
+				return m.d.fail(pos, ErrCorrupt, "a dict's key is a %s, which has no hash", kind)
+			}
+		}
+	}
+	return nil
 }
 
 // appends adds values to a list, a set or an object.
