@@ -1,0 +1,130 @@
+// Package rollout reads what an RL rollout wrote down: samples of every generation of slime, their
+// traces, attempts and requests, and the metrics of a step. Its entry point is [Read].
+package rollout
+
+import (
+	"github.com/rollscope/rollscope/internal/request"
+	"github.com/rollscope/rollscope/torchfile"
+)
+
+// Int is an integer that may be missing.
+type Int struct {
+	N  int64
+	OK bool
+}
+
+// Kind is what a dump is of.
+type Kind uint8
+
+// Kinds of a step.
+const (
+	Train Kind = iota
+	Eval
+)
+
+// Status is how a sample ended. Statuses that slime does not know keep their text in Sample.StatusText.
+type Status uint8
+
+// The statuses of slime's Sample.Status; StatusOther is any other text, StatusNone none at all.
+const (
+	StatusNone Status = iota
+	StatusPending
+	StatusCompleted
+	StatusTruncated
+	StatusAborted
+	StatusFailed
+	StatusOther
+)
+
+// Sample is one sample of a dump, decoded. [Read] reuses it: it and everything it refers to are valid
+// until the visitor returns. Numbers that the dump gives in a form that is not a number are missing
+// and named in Problems.
+type Sample struct {
+	Ordinal int // place in the dump, nested lists flattened; with the step it identifies the sample
+	// Group and Member are the sample's place in nested lists (prompt, rollout, sample of it); -1 where
+	// the dump is flat.
+	Group, Member, Part int
+
+	Index, GroupIndex, RolloutID Int // attributes: siblings share them
+	Status                       Status
+	StatusText                   string
+	Source, Dataset              string // "" when unknown
+	SessionID                    string
+	WeightVersions               []string
+
+	ResponseLength                                    Int           // tokens
+	EffectiveLength                                   Int           // tokens that count for the loss: the sum of loss_mask, else ResponseLength
+	PromptTokens                                      Int           // len(tokens) - response_length
+	NonGeneration                                     request.Value // s, Sample.non_generation_time
+	CachedTokens                                      Int           // Sample.prefix_cache_info
+	TotalPrompt                                       Int
+	SpecAccept, SpecDraft, SpecVerify, SpecCompletion Int // Sample.spec_info
+	RemoveSample                                      bool
+
+	Reward Reward
+
+	Trace    Trace
+	Requests []request.Request // in the order of their spans' starts
+
+	// Raw is the sample itself; fields that Read did not decode (prompt, response, tokens) are decoded
+	// when asked for.
+	Raw      torchfile.Value
+	Problems []Problem
+}
+
+// Reward is a sample's reward: a number, or a dict of several.
+type Reward struct {
+	Value request.Value   // of the number, or of the dict's entry that Options.RewardKey names
+	Keys  []string        // of a dict, in its order
+	Parts []request.Value // of a dict
+	Raw   torchfile.Value
+}
+
+// Trace is a sample's carrier.
+type Trace struct {
+	Present bool   // there is a dict with at least one usable event
+	Why     string // when it is not Present: what is there instead
+	ID      string
+	Version Int
+	Attempt int
+	Events  []Event
+	// Total counts all entries of the events list, Skipped those that are no usable event (no dict, no time).
+	Total, Skipped int
+	// SharedWith is the ordinal of the first sample of the dump that has the very same carrier (fan-out
+	// siblings), -1 when there is none before this one.
+	SharedWith int
+	Raw        torchfile.Value
+}
+
+// EventKind is the type of an event.
+type EventKind uint8
+
+// Kinds of events. Anything else that has a time is a point event, as in slime's viewer.
+const (
+	Point EventKind = iota
+	SpanStart
+	SpanEnd
+)
+
+// Event is one entry of a carrier's events list.
+type Event struct {
+	Order   int // place in the list
+	Kind    EventKind
+	Name    string
+	TS      float64 // s since 1970; finite unless NonFinite
+	Attempt int
+	// SpanID and ParentID are "" when the event has none. Ids that are no strings have their Python str.
+	SpanID, ParentID string
+	Attrs            torchfile.Value // dict, or whatever stands there; may be missing
+	// Raw is the event's dict, for what the fields above do not keep.
+	Raw torchfile.Value
+	// NonFinite says that ts is NaN or infinite.
+	NonFinite bool
+}
+
+// Problem is something odd about a sample: shown, counted, never fatal.
+type Problem struct {
+	Code  string // a fixed word: bad_attempt, bad_index, duplicate_span_id, no_trace, ...
+	Where string // field, or events[i]
+	What  string
+}
