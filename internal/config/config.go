@@ -42,6 +42,58 @@ type Rollscope struct {
 	Engines  []Engine  `yaml:"engines"`
 	Alerts   []Alert   `yaml:"alerts"`
 	Webhooks []Webhook `yaml:"webhooks"`
+	Rollouts []Rollout `yaml:"rollouts"`
+	Trackers Trackers  `yaml:"trackers"`
+}
+
+// Rollout is a run whose dumps are watched.
+type Rollout struct {
+	// Run is the run's name; empty for one that is made of the directory's.
+	Run string `yaml:"run"`
+	// Path is slime's --save-debug-rollout-data: a path with {rollout_id} in it. Dumps of evaluations
+	// (rollout_eval_7.pt) are found beside those of training.
+	Path string `yaml:"path"`
+	// GPUs that generate (slime's --rollout-num-gpus); 0 leaves throughput per GPU unknown.
+	GPUs int `yaml:"gpus"`
+	// Scalars is where the trainer writes: a TensorBoard directory, or a W&B run's directory or file.
+	Scalars string `yaml:"scalars"`
+	// RewardKey and RewardCategory are slime's --reward-key and --log-reward-category.
+	RewardKey      string `yaml:"reward_key"`
+	RewardCategory string `yaml:"reward_category"`
+	// SamplesPerPrompt is slime's --n-samples-per-prompt, for pass@k; 0 takes the size of the groups.
+	SamplesPerPrompt int `yaml:"samples_per_prompt"`
+	// Speculative says that the engines decode speculatively (slime's --sglang-speculative-algorithm).
+	Speculative bool `yaml:"speculative"`
+	// Datasets of an evaluation dump, in its order: slime does not write which sample is of which.
+	Datasets []Dataset `yaml:"datasets"`
+	Line     int       `yaml:"-"`
+}
+
+// Dataset is one dataset of an evaluation.
+type Dataset struct {
+	Name    string `yaml:"name"`
+	Samples int    `yaml:"samples"`
+}
+
+// Trackers are where the metrics of each step go, once a step.
+type Trackers struct {
+	TensorBoard string `yaml:"tensorboard"` // directory; one run a subdirectory
+	WandB       *WandB `yaml:"wandb"`
+	// Serving adds a summary of the engines over the step under serving/: KV use, queue, GPU memory.
+	Serving bool `yaml:"serving"`
+	// Strict turns a metric that a tracker would refuse into an error of the step.
+	Strict bool `yaml:"strict"`
+}
+
+// WandB is an offline run of Weights & Biases.
+type WandB struct {
+	Dir     string   `yaml:"dir"`
+	Project string   `yaml:"project"`
+	Entity  string   `yaml:"entity"`
+	Group   string   `yaml:"group"`
+	Tags    []string `yaml:"tags"`
+	// Sync starts `wandb sync` after each step where that program is installed. Nothing is sent otherwise.
+	Sync bool `yaml:"sync"`
 }
 
 // Signal adds a signal to the catalog; see the signal package for what the words mean.

@@ -88,7 +88,14 @@ func TestLoadErrors(t *testing.T) {
 		{"misspelt discovery", "scrape_configs:\n- job_name: a\n  fil_sd_configs: [{}]\n", 3, "did you mean file_sd_configs"},
 		{"unknown key of ours", "global: {}\nrollscope:\n  signal: []\n", 3, `unknown key "signal" in rollscope; did you mean "signals"`},
 		{"unknown nested key", "rollscope:\n  boards:\n    - id: a\n      titel: x\n", 4, `did you mean "title"`},
-		{"later section", "rollscope:\n  rollouts: []\n", 2, "does not read this section"},
+		{"later section", "rollscope:\n  objectives: []\n", 2, "does not read this section"},
+		{"rollouts without a path", "rollscope:\n  rollouts:\n    - run: a\n", 3, "--save-debug-rollout-data"},
+		{"rollouts without the placeholder", "rollscope:\n  rollouts:\n    - run: a\n      path: d/rollout.pt\n", 4, "must hold {rollout_id} once"},
+		{"placeholder in the directory", "rollscope:\n  rollouts: [{path: \"d{rollout_id}/x.pt\"}]\n", 2, "the directory must not"},
+		{"run twice", "rollscope:\n  rollouts:\n    - {run: a, path: \"x/{rollout_id}.pt\"}\n    - {run: a, path: \"y/{rollout_id}.pt\"}\n", 4, "defined twice"},
+		{"dataset without a size", "rollscope:\n  rollouts:\n    - path: \"x/{rollout_id}.pt\"\n      datasets: [{name: aime}]\n", 4, "needs name: and samples:"},
+		{"wandb without a project", "rollscope:\n  trackers:\n    wandb: {dir: w}\n", 3, "needs dir: and project:"},
+		{"serving without a tracker", "rollscope:\n  trackers:\n    serving: true\n", 3, "needs a tracker"},
 		{"not a list", "rollscope:\n  signals: {id: x}\n", 2, "must be a list"},
 		{"not a mapping", "rollscope: [1]\n", 1, "must be a mapping"},
 		{"wrong kind", "rollscope:\n  signals:\n    - id: a\n      kind: gage\n      metric: x\n", 4, `"gage" is not one of`},
@@ -236,5 +243,29 @@ func TestChanges(t *testing.T) {
 	want := "job c changed; job d added; job b removed; rule_files changed; rollscope.alerts changed"
 	if got := strings.Join(load(next).Changes(load(old)), "; "); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Paths of rollouts and trackers are relative to the file, as Prometheus's own are.
+func TestRolloutPaths(t *testing.T) {
+	c, err := Load([]byte(`rollscope:
+  rollouts:
+    - {path: "dumps/rollout_{rollout_id}.pt", gpus: 8, scalars: tb}
+    - {run: other, path: "/abs/{rollout_id}.pt"}
+  trackers: {tensorboard: out, wandb: {dir: w, project: p}, serving: true}
+`), "conf/rollscope.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, tr := c.Rollscope.Rollouts, c.Rollscope.Trackers
+	got := []string{r[0].Path, r[0].Scalars, r[1].Path, r[1].Scalars, tr.TensorBoard, tr.WandB.Dir}
+	want := []string{"conf/dumps/rollout_{rollout_id}.pt", "conf/tb", "/abs/{rollout_id}.pt", "", "conf/out", "conf/w"}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("path %d: %q, want %q", i, got[i], want[i])
+		}
+	}
+	if r[0].Line != 3 || r[0].GPUs != 8 || !tr.Serving {
+		t.Errorf("read as %+v", c.Rollscope)
 	}
 }

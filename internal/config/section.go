@@ -31,7 +31,7 @@ func (d *document) rollscope() (Rollscope, []error) {
 
 // later lists the sections that the design names and this version does not read yet: a clearer
 // word than "unknown key".
-var later = []string{"rollouts", "traces", "logs", "forward_passes", "trackers", "objectives", "events"}
+var later = []string{"traces", "logs", "forward_passes", "objectives", "events"}
 
 // unknownKeys walks the tree beside the Go type and names every key that has no field.
 func (d *document) unknownKeys(n *yaml.Node, t reflect.Type, at string) []error {
@@ -236,6 +236,7 @@ func (d *document) check(r *Rollscope) []error {
 			}
 		}
 	})
+	d.checkRollouts(r, each, once, fail)
 	each("webhooks", func(i int, n *yaml.Node) {
 		if err := httpURL(r.Webhooks[i].URL); err != nil {
 			fail(n, "url: %v", err)
