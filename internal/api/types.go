@@ -375,3 +375,147 @@ type Tick struct {
 	TargetsUp int           `json:"targets_up"`
 	Alerts    map[Level]int `json:"alerts"` // firing, by level
 }
+
+// Run is one training run whose dumps are kept (GET /rollouts): newest step first.
+type Run struct {
+	Name       string  `json:"name"`
+	Pattern    string  `json:"pattern"` // of its dumps, "" when it is not watched any more
+	Steps      int     `json:"steps"`
+	EvalSteps  int     `json:"eval_steps"`
+	FirstStep  *int64  `json:"first_step"`
+	LastStep   *int64  `json:"last_step"`
+	From       *string `json:"from"` // first event of its first step
+	To         *string `json:"to"`
+	GPUs       int     `json:"gpus"`    // 0 unknown
+	Metrics    []Curve `json:"metrics"` // what can be drawn over its steps: ours and the trainer's
+	Files      []Dump  `json:"files"`   // dumps that are not in the index: waiting, failed
+	ScalarsDir string  `json:"scalars"` // where the trainer's curves are read from
+	Problem    string  `json:"problem,omitempty"`
+}
+
+// Curve names something that has one value a step.
+type Curve struct {
+	Key    string `json:"key"`    // "perf/rollout_time", "train/loss"
+	Source string `json:"source"` // "dump": computed here; "trainer": read from its files
+	Unit   string `json:"unit"`
+	Axis   string `json:"axis"` // "rollout/step", "eval/step", "train/step"
+}
+
+// Dump is a file of a run that is not (yet) in the index.
+type Dump struct {
+	Path   string `json:"path"`
+	State  string `json:"state"` // "waiting", "incomplete", "processing", "failed"
+	Reason string `json:"reason,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// Runs is the answer of GET /rollouts.
+type Runs struct {
+	Runs []Run `json:"runs"`
+	// Watching tells that new dumps are picked up; false in an archive.
+	Watching bool `json:"watching"`
+}
+
+// Step is one step of a run in a list (GET /rollouts/{run}/steps?kind=&metrics=&from=&to=&limit=&after=).
+type Step struct {
+	Run        string            `json:"run"`
+	Kind       string            `json:"kind"` // "train", "eval"
+	ID         int64             `json:"id"`   // rollout_id
+	Attempt    int               `json:"attempt"`
+	Attempts   int               `json:"attempts"` // how many times the step was run
+	Start      *string           `json:"start"`    // first event; null without a trace
+	End        *string           `json:"end"`
+	Wall       Number            `json:"wall_seconds"`
+	Samples    int               `json:"samples"`
+	Requests   int               `json:"requests"`
+	Statuses   map[string]int    `json:"statuses"`
+	Reward     Number            `json:"reward"` // mean over the samples that have one
+	Parts      []TimePart        `json:"parts"`  // where the time went; empty without a trace
+	Values     map[string]Number `json:"values"` // of the metrics asked for
+	Timeline   string            `json:"timeline"`
+	Problems   int               `json:"problems"`
+	DumpExists bool              `json:"dump_exists"` // texts can be read
+}
+
+// TimePart is one part of a step's wall time; those of a step add up to it.
+type TimePart struct {
+	Name    string  `json:"name"` // "queue", "prefill", "transfer", "decode", "tool", "reward", "straggler", "sync", "unexplained", ...
+	Seconds float64 `json:"seconds"`
+	Share   float64 `json:"share"` // of the wall time, 0 to 1
+}
+
+// Steps is the answer of GET /rollouts/{run}/steps, in the order of the steps.
+type Steps struct {
+	Steps []Step `json:"steps"`
+}
+
+// StepDetail is the answer of GET /rollouts/{run}/steps/{kind}/{id}?attempt=: one step with everything
+// that is known of it.
+type StepDetail struct {
+	Step    Step           `json:"step"`
+	Metrics []StepMetric   `json:"metrics"`
+	Wall    StepWallTime   `json:"wall"`
+	Notes   []Warning      `json:"notes"`
+	Path    string         `json:"path"` // of the dump
+	Bytes   int64          `json:"bytes"`
+	Mark    string         `json:"fingerprint"`
+	Counts  map[string]int `json:"problem_counts"`
+	Prev    *int64         `json:"prev"` // rollout_id of the step before, of the same kind
+	Next    *int64         `json:"next"`
+}
+
+// StepMetric is one key of a step.
+type StepMetric struct {
+	Key   string `json:"key"`
+	Value Number `json:"value"`
+	Unit  string `json:"unit"`
+	Note  string `json:"note,omitempty"` // why it is unknown, derived or partial
+}
+
+// StepWallTime is where a step's time went.
+type StepWallTime struct {
+	Wall          Number       `json:"wall_seconds"`
+	Parts         []TimePart   `json:"parts"`
+	AbortedTokens int64        `json:"aborted_tokens"` // generated and thrown away
+	AbortedShare  *float64     `json:"aborted_share"`  // of all generated tokens
+	AbortedBy     int          `json:"aborted_samples"`
+	Held          []HeldSample `json:"held"` // the samples that held the step, slowest first
+}
+
+// HeldSample is a sample that ended late.
+type HeldSample struct {
+	Row     int     `json:"row"`    // in the timeline
+	Sample  *int64  `json:"sample"` // its index
+	Group   *int64  `json:"group"`
+	End     float64 `json:"end_seconds"` // after the step's start
+	Over    float64 `json:"over_median"` // its end over the median's
+	Because string  `json:"because"`     // the part that it spent most in
+	Seconds float64 `json:"because_seconds"`
+}
+
+// Received is the answer of POST /rollouts.
+type Received struct {
+	Run     string `json:"run"`
+	Kind    string `json:"kind"`
+	ID      int64  `json:"id"`
+	Samples int    `json:"samples"` // of this batch
+	Total   int    `json:"total"`   // of the step so far
+	Again   bool   `json:"again"`   // the batch was here before: nothing was added
+	Final   bool   `json:"final"`   // the step is complete and in the index
+}
+
+// TimelineInfo is one timeline that can be drawn (GET /timelines).
+type TimelineInfo struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Run     string `json:"run"`
+	Kind    string `json:"kind"`
+	Step    *int64 `json:"step"`
+	Samples int    `json:"samples"`
+}
+
+// Timelines is the answer of GET /timelines.
+type Timelines struct {
+	Timelines []TimelineInfo `json:"timelines"`
+}

@@ -406,3 +406,184 @@ export interface Tick {
   /** firing, by level */
   alerts: Partial<Record<Level, number>>;
 }
+
+/** Run is one training run whose dumps are kept (GET /rollouts): newest step first. */
+export interface Run {
+  name: string;
+  /** of its dumps, "" when it is not watched any more */
+  pattern: string;
+  steps: number;
+  eval_steps: number;
+  first_step: number | null;
+  last_step: number | null;
+  /** first event of its first step */
+  from: string | null;
+  to: string | null;
+  /** 0 unknown */
+  gpus: number;
+  /** what can be drawn over its steps: ours and the trainer's */
+  metrics: Curve[];
+  /** dumps that are not in the index: waiting, failed */
+  files: Dump[];
+  /** where the trainer's curves are read from */
+  scalars: string;
+  problem?: string;
+}
+
+/** Curve names something that has one value a step. */
+export interface Curve {
+  /** "perf/rollout_time", "train/loss" */
+  key: string;
+  /** "dump": computed here; "trainer": read from its files */
+  source: string;
+  unit: string;
+  /** "rollout/step", "eval/step", "train/step" */
+  axis: string;
+}
+
+/** Dump is a file of a run that is not (yet) in the index. */
+export interface Dump {
+  path: string;
+  /** "waiting", "incomplete", "processing", "failed" */
+  state: string;
+  reason?: string;
+  hint?: string;
+  bytes: number;
+}
+
+/** Runs is the answer of GET /rollouts. */
+export interface Runs {
+  runs: Run[];
+  /** Watching tells that new dumps are picked up; false in an archive. */
+  watching: boolean;
+}
+
+/** Step is one step of a run in a list (GET /rollouts/{run}/steps?kind=&metrics=&from=&to=&limit=&after=). */
+export interface Step {
+  run: string;
+  /** "train", "eval" */
+  kind: string;
+  /** rollout_id */
+  id: number;
+  attempt: number;
+  /** how many times the step was run */
+  attempts: number;
+  /** first event; null without a trace */
+  start: string | null;
+  end: string | null;
+  wall_seconds: Number;
+  samples: number;
+  requests: number;
+  statuses: Record<string, number>;
+  /** mean over the samples that have one */
+  reward: Number;
+  /** where the time went; empty without a trace */
+  parts: TimePart[];
+  /** of the metrics asked for */
+  values: Record<string, Number>;
+  timeline: string;
+  problems: number;
+  /** texts can be read */
+  dump_exists: boolean;
+}
+
+/** TimePart is one part of a step's wall time; those of a step add up to it. */
+export interface TimePart {
+  /** "queue", "prefill", "transfer", "decode", "tool", "reward", "straggler", "sync", "unexplained", ... */
+  name: string;
+  seconds: number;
+  /** of the wall time, 0 to 1 */
+  share: number;
+}
+
+/** Steps is the answer of GET /rollouts/{run}/steps, in the order of the steps. */
+export interface Steps {
+  steps: Step[];
+}
+
+/**
+ * StepDetail is the answer of GET /rollouts/{run}/steps/{kind}/{id}?attempt=: one step with everything
+ * that is known of it.
+ */
+export interface StepDetail {
+  step: Step;
+  metrics: StepMetric[];
+  wall: StepWallTime;
+  notes: Warning[];
+  /** of the dump */
+  path: string;
+  bytes: number;
+  fingerprint: string;
+  problem_counts: Record<string, number>;
+  /** rollout_id of the step before, of the same kind */
+  prev: number | null;
+  next: number | null;
+}
+
+/** StepMetric is one key of a step. */
+export interface StepMetric {
+  key: string;
+  value: Number;
+  unit: string;
+  /** why it is unknown, derived or partial */
+  note?: string;
+}
+
+/** StepWallTime is where a step's time went. */
+export interface StepWallTime {
+  wall_seconds: Number;
+  parts: TimePart[];
+  /** generated and thrown away */
+  aborted_tokens: number;
+  /** of all generated tokens */
+  aborted_share: number | null;
+  aborted_samples: number;
+  /** the samples that held the step, slowest first */
+  held: HeldSample[];
+}
+
+/** HeldSample is a sample that ended late. */
+export interface HeldSample {
+  /** in the timeline */
+  row: number;
+  /** its index */
+  sample: number | null;
+  group: number | null;
+  /** after the step's start */
+  end_seconds: number;
+  /** its end over the median's */
+  over_median: number;
+  /** the part that it spent most in */
+  because: string;
+  because_seconds: number;
+}
+
+/** Received is the answer of POST /rollouts. */
+export interface Received {
+  run: string;
+  kind: string;
+  id: number;
+  /** of this batch */
+  samples: number;
+  /** of the step so far */
+  total: number;
+  /** the batch was here before: nothing was added */
+  again: boolean;
+  /** the step is complete and in the index */
+  final: boolean;
+}
+
+/** TimelineInfo is one timeline that can be drawn (GET /timelines). */
+export interface TimelineInfo {
+  id: string;
+  name: string;
+  run: string;
+  kind: string;
+  step: number | null;
+  samples: number;
+}
+
+/** Timelines is the answer of GET /timelines. */
+export interface Timelines {
+  timelines: TimelineInfo[];
+}
