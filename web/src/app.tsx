@@ -13,6 +13,7 @@ import { Alerts } from "./pages/alerts";
 import { Engines } from "./pages/engines";
 import { Explore } from "./pages/explore";
 import { Overview } from "./pages/overview";
+import { Rollouts } from "./pages/rollouts";
 import { Recorder } from "./pages/recorder";
 
 export function App() {
@@ -40,6 +41,8 @@ function CurrentPage() {
   switch (page.value) {
     case "engines":
       return <Engines />;
+    case "rollouts":
+      return <Rollouts />;
     case "alerts":
       return <Alerts />;
     case "explore":
@@ -79,7 +82,7 @@ export function startTitle(): void {
   effect(() => {
     const v = view.value;
     const name = v.page === "overview" ? "" : v.page[0]?.toUpperCase() + v.page.slice(1);
-    const what = v.page === "engines" ? v.engine : v.page === "explore" ? v.expr.slice(0, 60) : "";
+    const what = v.page === "engines" ? v.engine : v.page === "rollouts" && v.rollout ? `${v.kind} ${v.rollout}` : v.page === "explore" ? v.expr.slice(0, 60) : "";
     document.title = [what, name, "Rollscope"].filter(Boolean).join(" · ");
   });
 }

@@ -22,6 +22,7 @@ export function StateIcon({ level }: { level: Level }) {
 const NAV: Record<Page, string> = {
   overview: "M2 9.5 8 3l6 6.5M4 8v5.5h8V8",
   engines: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",
+  rollouts: "M2.5 4h7M5 8h8.5M2.5 12h5",
   alerts: "M8 2.2 14.4 13.4H1.6zM8 6.4v3.2M8 11.4v.01",
   explore: "M3 3v10h10.4M5.4 10 8 6.6l2.4 2 3-4.2",
 };

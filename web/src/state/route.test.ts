@@ -17,6 +17,8 @@ describe("the URL holds the view", () => {
     ["/alerts?range=data&live=0&theme=light&alert=a%7Cb", { ...emptyView("alerts"), range: { kind: "data" }, live: false, theme: "light", alert: "a|b" }],
     ["/explore?every=30&expr=rate(x%7Ba%3D%22b+%26+c%22%7D%5B5m%5D)+%2B+1&show=table&at=instant&step=15s",
       { ...emptyView("explore"), every: 30, expr: 'rate(x{a="b & c"}[5m]) + 1', show: "table", instant: true, step: 15 }],
+    ["/rollouts?run=grpo/a+b&kind=eval&step=142&attempt=0&vs=141&metric=perf/rollout_time&x=time&t=row:3",
+      { ...emptyView("rollouts"), run: "grpo/a b", kind: "eval", rollout: "142", attempt: "0", versus: "141", metric: "perf/rollout_time", axis: "time", timeline: "row:3" }],
   ])("%s", (url, view) => {
     expect(viewURL(view)).toBe(url);
     expect(through(view)).toEqual(view);
@@ -28,6 +30,7 @@ describe("the URL holds the view", () => {
     expect(parseView("/nowhere", "?range=soon&every=x&theme=pink&step=-4&from=a&to=b")).toEqual(emptyView());
     expect(parseView("/", "?from=2026-07-14&to=2026-07-13").range).toBeNull();
     expect(parseView("/engines/", "").page).toBe("engines");
+    expect(parseView("/rollouts", "?step=x&vs=1e3&kind=test&x=y")).toEqual(emptyView("rollouts"));
   });
 
   test("links of Prometheus open Explore", () => {

@@ -2,7 +2,7 @@
 // place that reads and writes it, and it is pure; state/view.ts binds it to the address bar.
 import { DAY, HOUR, MINUTE, instantCode, parseDuration, parseInstant, durationCode } from "../format/time";
 
-export type Page = "overview" | "engines" | "alerts" | "explore";
+export type Page = "overview" | "engines" | "rollouts" | "alerts" | "explore";
 
 /** The window that is looked at. "data" is all that the store holds, what an archive opens on. */
 export type Range =
@@ -34,6 +34,21 @@ export interface View {
   role: string;
   /** engines: draw the role's median */
   peers: boolean;
+  /** rollouts: the run, "" the one with the newest step */
+  run: string;
+  kind: "train" | "eval";
+  /** rollouts: the step's rollout id, "" the newest */
+  rollout: string;
+  /** rollouts: which run of a step that was run again, "" the newest */
+  attempt: string;
+  /** rollouts: the rollout id that the step is compared with, "" for none */
+  versus: string;
+  /** rollouts: key of the metric over the steps, "" is the wall time */
+  metric: string;
+  /** rollouts: what the steps stand over */
+  axis: "step" | "time";
+  /** rollouts: the timeline's own view, as it writes it */
+  timeline: string;
   /** alerts: the selected alert or rule */
   alert: string;
   /** explore */
@@ -47,12 +62,12 @@ export interface View {
 export const DEFAULT_RANGE: Range = { kind: "last", ms: HOUR };
 export const DEFAULT_EVERY = 5;
 
-const PATHS: Record<Page, string> = { overview: "/", engines: "/engines", alerts: "/alerts", explore: "/explore" };
+const PATHS: Record<Page, string> = { overview: "/", engines: "/engines", rollouts: "/rollouts", alerts: "/alerts", explore: "/explore" };
 
 export function emptyView(page: Page = "overview"): View {
   return {
     page, range: null, live: true, every: DEFAULT_EVERY, theme: "", engine: "", board: "", sort: "", filter: "",
-    level: "", role: "", peers: true, alert: "", expr: "", show: "chart", instant: false, step: 0,
+    level: "", role: "", peers: true, run: "", kind: "train", rollout: "", attempt: "", versus: "", metric: "", axis: "step", timeline: "", alert: "", expr: "", show: "chart", instant: false, step: 0,
   };
 }
 
@@ -74,11 +89,21 @@ export function parseView(path: string, search: string): View {
   v.level = get("level");
   v.role = get("role");
   v.peers = get("peers") !== "0";
+  if (page === "rollouts") {
+    v.run = get("run");
+    v.kind = get("kind") === "eval" ? "eval" : "train";
+    v.rollout = id(get("step"));
+    v.attempt = id(get("attempt"));
+    v.versus = id(get("vs"));
+    v.metric = get("metric");
+    v.axis = get("x") === "time" ? "time" : "step";
+    v.timeline = get("t");
+  }
   v.alert = get("alert");
   v.expr = get("expr");
   v.show = get("show") === "table" ? "table" : "chart";
   v.instant = get("at") === "instant";
-  v.step = Math.round((parseDuration(get("step")) ?? 0) / 1000);
+  v.step = page === "rollouts" ? 0 : Math.round((parseDuration(get("step")) ?? 0) / 1000);
   // Links of Prometheus and Alertmanager: /graph?g0.expr=...&g0.tab=0&g0.range_input=1h&g0.end_input=...
   if (path === "/graph") {
     v.page = "explore";
@@ -90,6 +115,11 @@ export function parseView(path: string, search: string): View {
     else if (ms !== null) v.range ??= { kind: "last", ms };
   }
   return v;
+}
+
+/** A rollout id or an attempt: digits, else nothing. */
+function id(text: string): string {
+  return /^-?\d{1,18}$/.test(text) ? text : "";
 }
 
 function whole(text: string, min: number, max: number): number | null {
@@ -134,6 +164,16 @@ export function viewURL(v: View): string {
       add("level", v.level);
       add("role", v.role);
       if (!v.peers) add("peers", "0");
+      break;
+    case "rollouts":
+      add("run", v.run);
+      if (v.kind === "eval") add("kind", v.kind);
+      add("step", v.rollout);
+      add("attempt", v.attempt);
+      add("vs", v.versus);
+      add("metric", v.metric);
+      if (v.axis === "time") add("x", v.axis);
+      add("t", v.timeline);
       break;
     case "alerts":
       add("alert", v.alert);
