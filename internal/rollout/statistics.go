@@ -1,0 +1,150 @@
+package rollout
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Stats are the four numbers that slime publishes of a list of values (compute_statistics).
+type Stats struct {
+	Mean, Median, Max, Min float64
+	N                      int
+}
+
+// statsOf computes them as numpy does, to the last bit: np.mean, np.median, np.max and np.min of one
+// contiguous float64 array, NaN included. It leaves values as they are. No values give N = 0 and NaNs.
+func statsOf(values []float64) Stats {
+	n := len(values)
+	if n == 0 {
+		nan := math.NaN()
+		return Stats{Mean: nan, Median: nan, Max: nan, Min: nan}
+	}
+	s := Stats{N: n, Mean: npSum(values) / float64(n), Max: values[0], Min: values[0]}
+	for _, v := range values {
+		if v != v {
+			nan := math.NaN()
+			return Stats{N: n, Mean: s.Mean, Median: nan, Max: nan, Min: nan}
+		}
+		s.Max, s.Min = max(s.Max, v), min(s.Min, v)
+	}
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
+	if n%2 == 1 {
+		s.Median = sorted[n/2]
+	} else {
+		s.Median = (sorted[n/2-1] + sorted[n/2]) / 2
+	}
+	return s
+}
+
+// npBuffer is the number of elements that numpy's reductions take at a time (np.getbufsize).
+const npBuffer = 8192
+
+// npSum adds as np.add.reduce does for contiguous float64 (measured with numpy 1.24): buffers of 8,192
+// elements, each summed pairwise, from left to right. The order of the additions decides the last bits
+// of every mean that slime logs.
+func npSum(a []float64) float64 {
+	sum := 0.0
+	for len(a) > npBuffer {
+		sum += pairwiseSum(a[:npBuffer])
+		a = a[npBuffer:]
+	}
+	return sum + pairwiseSum(a)
+}
+
+// pairwiseSum is numpy's inner loop: eight accumulators in blocks of at most 128, halves beyond that
+// (numpy/core/src/umath/loops_utils.h).
+func pairwiseSum(a []float64) float64 {
+	n := len(a)
+	if n < 8 {
+		sum := 0.0
+		for _, v := range a {
+			sum += v
+		}
+		return sum
+	}
+	if n <= 128 {
+		r := [8]float64(a[:8])
+		i := 8
+		for ; i < n-n%8; i += 8 {
+			b := a[i : i+8 : i+8]
+			for j := range r {
+				r[j] += b[j]
+			}
+		}
+		sum := ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
+		for ; i < n; i++ {
+			sum += a[i]
+		}
+		return sum
+	}
+	half := n / 2
+	half -= half % 8
+	return pairwiseSum(a[:half]) + pairwiseSum(a[half:])
+}
+
+// pySum is Python's sum() of floats. Python 3.12 made it compensated (Neumaier), 3.11 and earlier add
+// from left to right; the two differ in the last bits.
+type pySum struct {
+	sum, c      float64
+	compensated bool
+}
+
+func (s *pySum) add(v float64) {
+	if !s.compensated {
+		s.sum += v
+		return
+	}
+	t := s.sum + v
+	if math.Abs(s.sum) >= math.Abs(v) {
+		s.c += (s.sum - t) + v
+	} else {
+		s.c += (v - t) + s.sum
+	}
+	s.sum = t
+}
+
+func (s *pySum) total() float64 {
+	// CPython adds the compensation only when it is finite: an infinite sum has a NaN there.
+	if s.c != 0 && !math.IsNaN(s.c) && !math.IsInf(s.c, 0) {
+		return s.sum + s.c
+	}
+	return s.sum
+}
+
+// pyRound1 is Python's round(x, 1): the decimal nearest to the exact value, ties to even.
+func pyRound1(x float64) float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return x
+	}
+	r, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', 1, 64), 64)
+	return r
+}
+
+// npRound1 is round(x, 1) of a numpy scalar, which multiplies, rounds to even and divides.
+func npRound1(x float64) float64 { return math.RoundToEven(x*10) / 10 }
+
+// pyFloatStr is Python's str() of a float: the shortest digits that read back, with an exponent below
+// 1e-4 and from 1e16 on.
+func pyFloatStr(x float64) string {
+	switch {
+	case math.IsNaN(x):
+		return "nan"
+	case math.IsInf(x, 1):
+		return "inf"
+	case math.IsInf(x, -1):
+		return "-inf"
+	}
+	s := strconv.FormatFloat(x, 'e', -1, 64)
+	e, _ := strconv.Atoi(s[strings.IndexByte(s, 'e')+1:])
+	if x != 0 && (e < -4 || e >= 16) {
+		return s // Go and Python both write at least two digits of exponent
+	}
+	s = strconv.FormatFloat(x, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}

@@ -1,0 +1,179 @@
+package rollout
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// reference is what C zlib, numpy and Python said (testdata/metrics/make_reference.py).
+type reference struct {
+	Zlib []struct {
+		Seed uint64
+		Kind string
+		Len  int
+		P    int
+		Size int
+	}
+	Numpy []struct {
+		N                      int
+		Mean, Median, Max, Min hexFloat
+	}
+	Passk []struct {
+		Size    int
+		Correct []int
+		Rates   []hexFloat
+	}
+	Float []struct {
+		X              hexFloat
+		Round, Str, NP string
+	}
+}
+
+// hexFloat reads what Python's float.hex writes.
+type hexFloat float64
+
+func (h *hexFloat) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	*h = hexFloat(f)
+	return err
+}
+
+func readReference(t testing.TB) *reference {
+	t.Helper()
+	b, err := os.ReadFile("testdata/metrics/reference.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r reference
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// lcg is the generator of make_reference.py.
+type lcg uint64
+
+func (x *lcg) next() uint64 {
+	*x = *x*6364136223846793005 + 1442695040888963407
+	return uint64(*x)
+}
+func (x *lcg) below(n int) int { return int(x.next() >> 33 % uint64(n)) }
+func (x *lcg) float() float64  { return float64(x.next()>>11) * 0x1p-53 }
+
+func sameBits(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
+
+func TestStatisticsEqualNumpy(t *testing.T) {
+	for _, c := range readReference(t).Numpy {
+		r := lcg(c.N)
+		v := make([]float64, c.N)
+		for i := range v {
+			f := r.float() - 0.25
+			v[i] = f * math.Pow10(r.below(9)-4)
+		}
+		s := statsOf(v)
+		for _, x := range []struct {
+			what      string
+			got, want float64
+		}{{"mean", s.Mean, float64(c.Mean)}, {"median", s.Median, float64(c.Median)}, {"max", s.Max, float64(c.Max)}, {"min", s.Min, float64(c.Min)}} {
+			if !sameBits(x.got, x.want) {
+				t.Errorf("%s of %d values is %x, numpy has %x", x.what, c.N, x.got, x.want)
+			}
+		}
+	}
+}
+
+func TestStatisticsOfOddValues(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	if s := statsOf(nil); s.N != 0 || !math.IsNaN(s.Mean) || !math.IsNaN(s.Max) {
+		t.Errorf("nothing: %+v", s)
+	}
+	if s := statsOf([]float64{1, nan, 3}); s.N != 3 || !math.IsNaN(s.Mean) || !math.IsNaN(s.Median) || !math.IsNaN(s.Max) || !math.IsNaN(s.Min) {
+		t.Errorf("NaN is not passed on: %+v", s)
+	}
+	if s := statsOf([]float64{1, inf}); s.Max != inf || s.Min != 1 || s.Mean != inf {
+		t.Errorf("infinity: %+v", s)
+	}
+	v := []float64{3, 1, 2}
+	if s := statsOf(v); s.Median != 2 || v[0] != 3 {
+		t.Errorf("%+v, values now %v", s, v)
+	}
+}
+
+func TestPythonFloats(t *testing.T) {
+	for _, c := range readReference(t).Float {
+		x := float64(c.X)
+		if got := pyFloatStr(x); got != c.Str {
+			t.Errorf("str(%g) = %s, Python has %s", x, got, c.Str)
+		}
+		if got := pyFloatStr(pyRound1(x)); got != c.Round {
+			t.Errorf("str(round(%g, 1)) = %s, Python has %s", x, got, c.Round)
+		}
+		if got := pyFloatStr(npRound1(x)); got != c.NP {
+			t.Errorf("round of numpy's %g = %s, numpy has %s", x, got, c.NP)
+		}
+	}
+	if pyFloatStr(math.NaN()) != "nan" || !math.IsNaN(pyRound1(math.NaN())) {
+		t.Error("nan")
+	}
+}
+
+func TestPythonSum(t *testing.T) {
+	// Python 3.11: sum([0.1]*10) = 0.9999999999999999; Python 3.12: 1.0.
+	for _, c := range []struct {
+		compensated bool
+		want        float64
+	}{{false, 0.9999999999999999}, {true, 1}} {
+		s := pySum{compensated: c.compensated}
+		for range 10 {
+			s.add(0.1)
+		}
+		if s.total() != c.want {
+			t.Errorf("compensated %v: %v", c.compensated, s.total())
+		}
+	}
+	s := pySum{compensated: true}
+	s.add(math.Inf(1))
+	s.add(1)
+	if !math.IsInf(s.total(), 1) {
+		t.Errorf("infinite: %v", s.total())
+	}
+}
+
+func TestPassRate(t *testing.T) {
+	for _, c := range readReference(t).Passk {
+		p := passCounter{size: c.Size}
+		for _, correct := range c.Correct {
+			for i := range c.Size {
+				p.add(i < correct)
+			}
+		}
+		got, err := p.rates()
+		if err != nil || len(got) != len(c.Rates) {
+			t.Fatalf("%d: %v %v", c.Size, got, err)
+		}
+		for i, r := range got {
+			if r.K != 1<<i || !sameBits(r.Rate, float64(c.Rates[i])) {
+				t.Errorf("groups of %d, %v: pass@%d is %v, slime has %v", c.Size, c.Correct, r.K, r.Rate, float64(c.Rates[i]))
+			}
+		}
+	}
+	p := passCounter{size: 4}
+	p.add(true)
+	if _, err := p.rates(); err == nil {
+		t.Error("an incomplete group gives a rate")
+	}
+	if r, err := (&passCounter{size: 4}).rates(); err == nil {
+		t.Error("no rewards give", r)
+	}
+	if r, err := (&passCounter{size: 1}).rates(); r != nil || err != nil {
+		t.Error("groups of one have no rate in slime:", r, err)
+	}
+}
