@@ -53,8 +53,16 @@ type Request struct {
 	SpanID             string
 	RID                string // the engine's id of the request, "" when it was not written
 	Attempt            int
-	Start, End         float64 // of the span; End is NaN while it is open
-	FinishReason       string
+	Start, End         float64 // of the span; End is NaN while it is open, Start where only the end was kept
+	FinishReason       string  // stop, length, abort, ...
+	ErrorType          string  // the Python exception that ended the span, "" when there was none
+
+	// Segment is the index in the trace's segments of the rollout step that the request began in.
+	// OwnStep says that this is the step the dump is of: a sample that was carried over from earlier
+	// steps (partial rollout) brings the requests of those along. Each request is OwnStep in at most
+	// one dump.
+	Segment int
+	OwnStep bool
 
 	PromptTokens, CompletionTokens, CachedTokens Value
 	QueueTime, E2ELatency, DecodeThroughput      Value // s, s, tokens/s

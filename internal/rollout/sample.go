@@ -36,8 +36,9 @@ const (
 	StatusOther
 )
 
-// Sample is one sample of a dump, decoded. [Read] reuses it: it and everything it refers to are valid
-// until the visitor returns. Numbers that the dump gives in a form that is not a number are missing
+// Sample is one sample of a dump, decoded. [Read] reuses it: it, its slices and its torchfile Values are
+// valid until the visitor returns; its strings may be kept (ids of one trace share their memory).
+// Text that Python would write with lone surrogates is not valid UTF-8 here. Numbers that the dump gives in a form that is not a number are missing
 // and named in Problems.
 type Sample struct {
 	Ordinal int // place in the dump, nested lists flattened; with the step it identifies the sample
@@ -60,6 +61,9 @@ type Sample struct {
 	TotalPrompt                                       Int
 	SpecAccept, SpecDraft, SpecVerify, SpecCompletion Int // Sample.spec_info
 	RemoveSample                                      bool
+	// StartRollout is metadata.start_rollout_id: the rollout in which slime first aborted the sample and
+	// put it aside for a later one (partial rollout).
+	StartRollout Int
 
 	Reward Reward
 
@@ -69,8 +73,13 @@ type Sample struct {
 	// Raw is the sample itself; fields that Read did not decode (prompt, response, tokens) are decoded
 	// when asked for.
 	Raw      torchfile.Value
-	Problems []Problem
+	Problems []Problem // at most MaxProblems
+	// MoreProblems counts those beyond MaxProblems.
+	MoreProblems int
 }
+
+// MaxProblems is the number of problems of one sample that are kept in full; the rest are counted.
+const MaxProblems = 32
 
 // Reward is a sample's reward: a number, or a dict of several.
 type Reward struct {
@@ -89,17 +98,49 @@ type Trace struct {
 	Attempt int
 	Events  []Event
 	// Total counts all entries of the events list, Skipped those that are no usable event (no dict, no time).
+	// Events that Options.NoTrace or a bound leaves out are in Total alone.
 	Total, Skipped int
 	// SharedWith is the ordinal of the first sample of the dump that has the very same carrier (fan-out
 	// siblings), -1 when there is none before this one.
 	SharedWith int
-	Raw        torchfile.Value
+	// Segments are the rollout steps that the events ran in, in the order of the list; together they
+	// cover all events. There is one as a rule; a sample that was aborted and carried over (partial
+	// rollout) has one for each step that worked on it. See [Segment].
+	Segments []Segment
+	// Own is the index in Segments of the step that this dump is of, -1 when there are no events.
+	Own int
+	Raw torchfile.Value
+}
+
+// Segment is a stretch of a carrier's events that ran in one rollout step.
+//
+// A segment begins at a span generate_and_rm_group without a parent (slime starts one for each step
+// that works on a group), and at an event data_source_*, buffer_dequeue or attempt_start whose attrs
+// name another rollout_id than the segment has. Starts of the same instant are one: slime writes one
+// for each sibling that shares the carrier. Other roots, such as several generate_and_rm of an agent's
+// turns, and attempts that name no rollout, do not begin a segment.
+type Segment struct {
+	First, End int // Trace.Events[First:End]
+	// RolloutID is the step's number where an event says it.
+	RolloutID Int
+	Attempt   int // of the segment's first event
+}
+
+// SegmentOf is the index in Segments of the step that Events[event] ran in, -1 when there is none.
+func (t *Trace) SegmentOf(event int) int {
+	for i := len(t.Segments) - 1; i >= 0; i-- {
+		if s := t.Segments[i]; event >= s.First && event < s.End {
+			return i
+		}
+	}
+	return -1
 }
 
 // EventKind is the type of an event.
 type EventKind uint8
 
-// Kinds of events. Anything else that has a time is a point event, as in slime's viewer.
+// Kinds of events. Anything else that has a time is a point event, as in slime's viewer: a span_start
+// without a span_id, too.
 const (
 	Point EventKind = iota
 	SpanStart
@@ -111,11 +152,12 @@ type Event struct {
 	Order   int // place in the list
 	Kind    EventKind
 	Name    string
-	TS      float64 // s since 1970; finite unless NonFinite
+	TS      float64 // s since 1970, as Python's float() reads it; finite unless NonFinite
 	Attempt int
-	// SpanID and ParentID are "" when the event has none. Ids that are no strings have their Python str.
+	// SpanID and ParentID are "" when the event has none or one that Python takes for false. Ids that
+	// are no strings have their Python str; those that are longer than 256 bytes are cut.
 	SpanID, ParentID string
-	Attrs            torchfile.Value // dict, or whatever stands there; may be missing
+	Attrs            torchfile.Value // dict, or whatever stands there; may be missing or None
 	// Raw is the event's dict, for what the fields above do not keep.
 	Raw torchfile.Value
 	// NonFinite says that ts is NaN or infinite.

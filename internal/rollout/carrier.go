@@ -1,0 +1,275 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/rollscope/rollscope/torchfile"
+)
+
+// traceVersion is the version of the carrier that slime writes.
+const traceVersion = 1
+
+// trace reads a sample's carrier: a dict (or an object with the same attributes) whose events are a
+// list. What is odd about it is noted and passed over.
+func (r *reader) trace(v torchfile.Value) {
+	t := &r.sample.Trace
+	t.Raw = v
+	switch {
+	case r.opts.NoTrace:
+		t.Why = "not asked for"
+		return
+	case v.Err() != nil:
+		t.Why = "the trace cannot be decoded"
+		r.problem("undecodable", "trace", v.Err().Error())
+		return
+	case !v.Exists():
+		t.Why = "no trace"
+		return
+	case v.IsNone():
+		t.Why = "trace is None"
+		return
+	}
+	var events, id, version, attempt torchfile.Value
+	if !each(v, func(key []byte, x torchfile.Value) {
+		switch string(key) {
+		case "events":
+			events = x
+		case "trace_id":
+			id = x
+		case "version":
+			version = x
+		case "attempt":
+			attempt = x
+		}
+	}) {
+		t.Why = "trace is " + describe(v)
+		r.problem("bad_trace", "trace", describe(v))
+		return
+	}
+	if first, ok := r.shared[v.ID()]; ok {
+		t.SharedWith = first
+	} else if v.ID() != 0 {
+		r.shared[v.ID()] = r.sample.Ordinal
+	}
+	t.ID = scalarText(id, maxWord)
+	t.Version = r.integer(version, "version")
+	if t.Version.OK && t.Version.N != traceVersion {
+		r.problem("trace_version", "trace", "version "+strconv.FormatInt(t.Version.N, 10)+" is not known; read as version 1")
+	}
+	n, ok := attemptOf(attempt)
+	if !ok {
+		r.problem("bad_attempt", "trace", describe(attempt))
+	}
+	t.Attempt = n
+	switch {
+	case isFalse(events):
+		t.Why = "no events"
+		return
+	case !isList(events) && events.Kind() != torchfile.KindDict:
+		t.Why = "events is " + describe(events)
+		r.problem("bad_events", "trace", describe(events))
+		return
+	}
+	r.readEvents(events)
+	if t.Present = len(t.Events) > 0; !t.Present {
+		t.Why = fmt.Sprintf("none of %d events is usable", t.Total)
+		return
+	}
+	r.segments()
+	r.requests()
+}
+
+// readEvents fills Trace.Events.
+func (r *reader) readEvents(list torchfile.Value) {
+	t := &r.sample.Trace
+	if list.Kind() == torchfile.KindDict { // Python iterates over its keys, none of which is an event
+		t.Total, t.Skipped = list.Len(), list.Len()
+		r.problem("bad_events", "trace", describe(list))
+		return
+	}
+	t.Total = list.Len()
+	r.spans.ids = r.spans.ids[:0]
+	for i, x := range list.All() {
+		if r.events--; r.events < 0 {
+			r.problem("too_many_events", "trace", "carriers that share events have more of them than the file has bytes")
+			break
+		}
+		r.event(i, x)
+	}
+	r.text.seal()
+	for i := range t.Events {
+		e, at := &t.Events[i], &r.spans.ids[i]
+		e.SpanID, e.ParentID = r.text.get(at[0]), r.text.get(at[1])
+	}
+}
+
+// event appends one event, or counts it as skipped.
+func (r *reader) event(i int, v torchfile.Value) {
+	t := &r.sample.Trace
+	t.Events = append(t.Events, Event{Order: i, Raw: v})
+	e := &t.Events[len(t.Events)-1]
+	skip := func(what string) {
+		t.Events = t.Events[:len(t.Events)-1]
+		t.Skipped++
+		r.eventProblem("event_skipped", i, "", what)
+	}
+	var ts, kind, name, attempt, spanID, parentID torchfile.Value
+	if !each(v, func(key []byte, x torchfile.Value) {
+		switch string(key) {
+		case "ts":
+			ts = x
+		case "type":
+			kind = x
+		case "name":
+			name = x
+		case "attempt":
+			attempt = x
+		case "span_id":
+			spanID = x
+		case "parent_span_id":
+			parentID = x
+		case "attrs":
+			e.Attrs = x
+		}
+	}) {
+		skip("no dict")
+		return
+	}
+	f, ok := ts.Float()
+	if !ok {
+		if f, ok = pyFloat(ts); !ok {
+			skip("no time")
+			return
+		}
+		r.eventProblem("odd_ts", i, ".ts", "time is not a float")
+	}
+	e.TS = f
+	if !finite(f) {
+		e.NonFinite = true
+		r.eventProblem("non_finite_ts", i, ".ts", "time is NaN or infinite")
+	}
+	if b := name.RawStr(); b != nil {
+		e.Name = r.words.add(b)
+	} else if name.Exists() && !name.IsNone() {
+		e.Name = r.words.text(name, maxText)
+		r.eventProblem("odd_name", i, ".name", "name is no text")
+	}
+	e.Attempt = t.Attempt
+	if attempt.Exists() {
+		n, ok := attempt.Int()
+		if !ok {
+			if n2, good := attemptOf(attempt); good {
+				n = int64(n2)
+			} else {
+				n = int64(t.Attempt)
+				r.eventProblem("bad_attempt", i, ".attempt", "not an integer")
+			}
+		}
+		e.Attempt = int(n)
+	}
+	var at [2]textSpan
+	at[0] = r.eventID(i, ".span_id", spanID)
+	at[1] = r.eventID(i, ".parent_span_id", parentID)
+	r.spans.ids = append(r.spans.ids, at)
+	switch {
+	case kind.Is("span_start"):
+		if at[0].from == at[0].to {
+			r.eventProblem("span_without_id", i, "", "a span_start without a span_id is a point")
+			break
+		}
+		e.Kind = SpanStart
+	case kind.Is("span_end"):
+		e.Kind = SpanEnd
+	case kind.Is("event"):
+	default:
+		r.eventProblem("odd_type", i, ".type", "neither span_start, span_end nor event: a point")
+	}
+	if k := e.Attrs.Kind(); k != torchfile.KindDict && k != torchfile.KindNone && e.Attrs.Exists() && !isFalse(e.Attrs) {
+		r.eventProblem("bad_attrs", i, ".attrs", "attrs is no dict")
+	}
+}
+
+// eventID copies an id to the arena. What Python takes for false is no id.
+func (r *reader) eventID(i int, where string, v torchfile.Value) textSpan {
+	if b := v.RawStr(); b != nil {
+		if len(b) > maxWord {
+			r.eventProblem("long_span_id", i, where, "longer than 256 bytes")
+		}
+		return r.text.add(cutText(b, maxWord))
+	}
+	if isFalse(v) {
+		return textSpan{}
+	}
+	s := scalarText(v, maxWord)
+	if s == "" {
+		r.eventProblem("bad_span_id", i, where, "it is no id")
+	} else {
+		r.eventProblem("odd_span_id", i, where, "it is no text")
+	}
+	return r.text.add([]byte(s))
+}
+
+// eventProblem is problem with a place in the list of events.
+func (r *reader) eventProblem(code string, i int, field, what string) {
+	if len(r.sample.Problems) >= MaxProblems {
+		r.sample.MoreProblems++
+		return
+	}
+	r.problem(code, "events["+strconv.Itoa(i)+"]"+field, what)
+}
+
+// segments splits the events by the rollout steps they ran in; see [Segment].
+func (r *reader) segments() {
+	t := &r.sample.Trace
+	cur := Segment{Attempt: t.Events[0].Attempt}
+	rooted, rootTS := false, 0.0
+	begin := func(i int) {
+		if i > cur.First {
+			cur.End = i
+			t.Segments = append(t.Segments, cur)
+		}
+		cur = Segment{First: i, Attempt: t.Events[i].Attempt}
+		rooted = false
+	}
+	for i := range t.Events {
+		e := &t.Events[i]
+		switch {
+		case e.Kind == SpanStart && e.ParentID == "" && e.Name == "generate_and_rm_group":
+			if rooted && e.TS != rootTS {
+				begin(i)
+			}
+			rooted, rootTS = true, e.TS
+		case e.Kind == Point && marksStep(e.Name):
+			id, why := integer(e.Attrs.Field("rollout_id"))
+			if why != "" {
+				break
+			}
+			if cur.RolloutID.OK && cur.RolloutID.N != id || !cur.RolloutID.OK && rooted {
+				begin(i)
+			}
+			cur.RolloutID = Int{id, true}
+		}
+	}
+	cur.End = len(t.Events)
+	t.Segments = append(t.Segments, cur)
+	t.Own = len(t.Segments) - 1
+	if want := r.hdr.RolloutID; want.OK {
+		for i := len(t.Segments) - 1; i >= 0; i-- {
+			if t.Segments[i].RolloutID == want {
+				t.Own = i
+				break
+			}
+		}
+	}
+}
+
+// marksStep says that an event of this name tells which rollout step goes on with the sample.
+func marksStep(name string) bool {
+	switch name {
+	case "attempt_start", "buffer_dequeue":
+		return true
+	}
+	const prefix = "data_source_"
+	return len(name) > len(prefix) && name[:len(prefix)] == prefix
+}
