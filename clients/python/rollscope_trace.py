@@ -1100,7 +1100,7 @@ class Sender:
             if os.getpid() != self._pid:
                 self._reset()
                 self._uploads.clear()
-                self._connection = None
+                self._disconnect()  # closes this process's descriptor, not the parent's connection
             kind = "eval" if evaluation else "train"
             key = (kind, int(rollout_id))
             with self._changed:
