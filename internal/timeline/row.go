@@ -68,7 +68,8 @@ type Item struct {
 	Parent     int // index in Row.Items, -1
 	Request    int // index in Row.Sample.Requests, -1
 	SpanID     string
-	// ClippedBy says why an open span is drawn to End: row_end, next_sibling_start, ancestor_end, self.
+	// ClippedBy says why an open span is drawn to End: row_end, next_sibling_start, ancestor_end,
+	// last_child (what is in it went on longer than those say), self (nothing is known but its start).
 	ClippedBy            string
 	StartAttrs, EndAttrs torchfile.Value // of a point both are its attrs: StartAttrs only
 	Segments             []Segment       // of a [P] or [D] item: leaf parts in order, which never add up to more than it
@@ -87,7 +88,8 @@ type Row struct {
 	Start, End                   int64  // ns since 1970; of the items drawn
 	Lanes                        int
 	Attempts                     int // number of attempts seen
-	Open, Orphans, Points, Spans int
+	Open, Orphans, Points, Spans int // Spans are all spans, open and virtual ones included
+	Unplaced                     int // starts and points without a finite time: not among the items
 	// WhyEmpty says why there is nothing to draw; then Items is empty and Start and End mean nothing.
 	WhyEmpty string
 }
