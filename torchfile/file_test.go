@@ -222,6 +222,37 @@ func TestZip64(t *testing.T) {
 	}
 }
 
+func TestWriterRepeatsStrings(t *testing.T) {
+	var b bytes.Buffer
+	w := NewWriter(&b, nil)
+	w.BeginList()
+	var refs []Ref
+	for i := range 300 {
+		refs = append(refs, w.StrRef(fmt.Sprint("id", i)))
+	}
+	for i := range 300 {
+		w.Again(refs[299-i])
+	}
+	w.EndList()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenBytes(b.Bytes(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := f.Load(LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		want, again := d.Root().Index(299-i), d.Root().Index(300+i)
+		if again.Str() != fmt.Sprint("id", 299-i) || again.Str() != want.Str() {
+			t.Fatalf("%d: %q and %q", i, want.Str(), again.Str())
+		}
+	}
+}
+
 func TestWriterAlignsAndRefuses(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b, &WriterOptions{Root: "rollout_12"})
@@ -255,6 +286,7 @@ func TestWriterAlignsAndRefuses(t *testing.T) {
 		"key in a list":  func(w *Writer) { w.BeginList(); w.Key("k"); w.EndList() },
 		"key alone":      func(w *Writer) { w.BeginDict(); w.Key("k"); w.EndDict() },
 		"two keys":       func(w *Writer) { w.BeginDict(); w.Key("k"); w.Key("l"); w.EndDict() },
+		"unknown ref":    func(w *Writer) { w.BeginList(); w.StrRef("a"); w.Again(7); w.EndList() },
 		"not UTF-8":      func(w *Writer) { w.Str("\xff") },
 		"strange type":   func(w *Writer) { w.Value(struct{}{}) },
 		"short tensor":   func(w *Writer) { w.Tensor(TensorData{DType: Float32, Shape: []int64{2}, Data: []byte{1}}) },

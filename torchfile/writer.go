@@ -249,6 +249,27 @@ func (e *Writer) shared(s string) {
 	e.str(s)
 }
 
+// Ref is a string that was written with StrRef.
+type Ref int
+
+// StrRef writes a string and returns what [Writer.Again] writes as a reference to it. The Writer
+// keeps nothing of it, so there is no bound on how many there are: use it for ids.
+func (e *Writer) StrRef(s string) Ref {
+	e.before()
+	e.str(s)
+	return Ref(e.memo - 1)
+}
+
+// Again writes a reference to a string that this Writer wrote with StrRef.
+func (e *Writer) Again(r Ref) {
+	e.before()
+	if r < 0 || int(r) >= e.memo {
+		e.misuse("a reference to a string that was not written")
+		return
+	}
+	e.get(int(r))
+}
+
 // Key writes a dict's key; it is Shared by another name.
 func (e *Writer) Key(s string) {
 	if f := e.top(); f == nil || f.kind != opEmptyDict || f.n%2 != 0 {
