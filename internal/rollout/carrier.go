@@ -2,7 +2,9 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rollscope/rollscope/torchfile"
 )
@@ -138,11 +140,14 @@ func (r *reader) event(i int, v torchfile.Value) {
 	}
 	f, ok := ts.Float()
 	if !ok {
+		odd := ts.Kind() != torchfile.KindInt
 		if f, ok = pyFloat(ts); !ok {
 			skip("no time")
 			return
 		}
-		r.eventProblem("odd_ts", i, ".ts", "time is not a float")
+		if odd {
+			r.eventProblem("odd_ts", i, ".ts", "time is no float")
+		}
 	}
 	e.TS = f
 	if !finite(f) {
@@ -222,37 +227,58 @@ func (r *reader) eventProblem(code string, i int, field, what string) {
 // segments splits the events by the rollout steps they ran in; see [Segment].
 func (r *reader) segments() {
 	t := &r.sample.Trace
-	cur := Segment{Attempt: t.Events[0].Attempt}
-	rooted, rootTS := false, 0.0
+	cur := Segment{}
+	var (
+		bare    = true // the segment has had nothing but marks
+		rooted  bool   // and a root
+		rootTS  float64
+		open    int // roots of the segment that have not ended
+		rootIDs = r.roots[:0]
+	)
 	begin := func(i int) {
 		if i > cur.First {
-			cur.End = i
+			cur.End, cur.Attempt = i, t.Events[i-1].Attempt
 			t.Segments = append(t.Segments, cur)
 		}
-		cur = Segment{First: i, Attempt: t.Events[i].Attempt}
-		rooted = false
+		cur = Segment{First: i}
+		bare, rooted, open, rootIDs = true, false, 0, rootIDs[:0]
 	}
 	for i := range t.Events {
 		e := &t.Events[i]
 		switch {
-		case e.Kind == SpanStart && e.ParentID == "" && e.Name == "generate_and_rm_group":
+		case e.Kind == SpanStart && e.ParentID == "" && e.Name == groupSpan:
 			if rooted && e.TS != rootTS {
 				begin(i)
 			}
 			rooted, rootTS = true, e.TS
-		case e.Kind == Point && marksStep(e.Name):
+			if len(rootIDs) < maxRoots {
+				rootIDs = append(rootIDs, e.SpanID)
+				open++
+			}
+		case e.Kind == SpanEnd && e.Name == groupSpan && open > 0 && slices.Contains(rootIDs, e.SpanID):
+			open--
+		case e.Kind == Point:
+			always, maybe := marksStep(e.Name)
+			if !always && !(maybe && open == 0) {
+				break
+			}
 			id, why := integer(e.Attrs.Field("rollout_id"))
 			if why != "" {
 				break
 			}
-			if cur.RolloutID.OK && cur.RolloutID.N != id || !cur.RolloutID.OK && rooted {
-				begin(i)
+			if cur.RolloutID != (Int{id, true}) {
+				if cur.RolloutID.OK || !bare {
+					begin(i)
+				}
+				cur.RolloutID = Int{id, true}
 			}
-			cur.RolloutID = Int{id, true}
+			continue
 		}
+		bare = false
 	}
-	cur.End = len(t.Events)
+	cur.End, cur.Attempt = len(t.Events), t.Events[len(t.Events)-1].Attempt
 	t.Segments = append(t.Segments, cur)
+	r.roots = rootIDs
 	t.Own = len(t.Segments) - 1
 	if want := r.hdr.RolloutID; want.OK {
 		for i := len(t.Segments) - 1; i >= 0; i-- {
@@ -264,12 +290,19 @@ func (r *reader) segments() {
 	}
 }
 
-// marksStep says that an event of this name tells which rollout step goes on with the sample.
-func marksStep(name string) bool {
+const (
+	groupSpan = "generate_and_rm_group"
+	maxRoots  = 64 // of one segment: siblings that share a carrier
+)
+
+// marksStep says that an event of this name tells which rollout step goes on with the sample: always,
+// or unless it stands within a step's root.
+func marksStep(name string) (always, maybe bool) {
 	switch name {
-	case "attempt_start", "buffer_dequeue":
-		return true
+	case "attempt_start":
+		return false, true
+	case "buffer_dequeue":
+		return true, false
 	}
-	const prefix = "data_source_"
-	return len(name) > len(prefix) && name[:len(prefix)] == prefix
+	return strings.HasPrefix(name, "data_source_"), false
 }

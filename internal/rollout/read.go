@@ -114,6 +114,7 @@ type reader struct {
 	fields  [numFields]torchfile.Value
 	shared  map[uint64]int // carrier's identity -> ordinal of the first sample that has it
 	spans   spanTable
+	roots   []string
 	entries int64 // how many more entries may be looked at
 	events  int64 // how many more events may be looked at
 
@@ -299,6 +300,7 @@ func (r *reader) list(v torchfile.Value) error {
 func (r *reader) datasets(v torchfile.Value) error {
 	for key, x := range v.Pairs() {
 		r.dataset = r.words.text(key, maxWord)
+		r.partOf = [2]int{-1, -1}
 		r.hdr.Datasets = append(r.hdr.Datasets, r.dataset)
 		var err error
 		switch s := x.Field("samples"); {
@@ -434,11 +436,17 @@ func (r *reader) begin() int {
 func (r *reader) finish() *Header {
 	h := &r.hdr
 	if r.doc != nil {
-		for _, g := range r.doc.Globals() {
+		seen := map[string]bool{}
+		for _, g := range r.doc.Globals() { // sorted: a class comes before its members
 			name := g.Class.String()
-			if !g.Known && name != slimeSample && !strings.HasPrefix(name, slimeSample+".") && !standardLibrary(g.Class) {
-				h.Opaque = append(h.Opaque, name)
+			if g.Known || name == slimeSample || strings.HasPrefix(name, slimeSample+".") || standardLibrary(g.Class) {
+				continue
 			}
+			if i := strings.LastIndexByte(name, '.'); i > 0 && seen[name[:i]] {
+				continue // a member of an enum that is named already
+			}
+			seen[name] = true
+			h.Opaque = append(h.Opaque, name)
 		}
 	}
 	if h.Shape == "" {

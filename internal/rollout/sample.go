@@ -114,16 +114,21 @@ type Trace struct {
 
 // Segment is a stretch of a carrier's events that ran in one rollout step.
 //
-// A segment begins at a span generate_and_rm_group without a parent (slime starts one for each step
-// that works on a group), and at an event data_source_*, buffer_dequeue or attempt_start whose attrs
-// name another rollout_id than the segment has. Starts of the same instant are one: slime writes one
-// for each sibling that shares the carrier. Other roots, such as several generate_and_rm of an agent's
-// turns, and attempts that name no rollout, do not begin a segment.
+// A segment begins
+//   - at a span generate_and_rm_group without a parent: slime starts one for each step that works on a
+//     group. Starts of the same instant are one: slime writes one for each sibling that shares a carrier;
+//   - at an event data_source_* or buffer_dequeue whose attrs name another rollout_id than the segment
+//     has, and at such an attempt_start outside of a generate_and_rm_group. A root that follows such an
+//     event directly belongs to it.
+//
+// Other roots, such as the generate_and_rm of an agent's turns, and attempts that name no rollout, begin
+// none. The dump's own step is the last segment that has the dump's rollout_id, else the last one: a
+// sample is dumped by the step that finished it.
 type Segment struct {
 	First, End int // Trace.Events[First:End]
 	// RolloutID is the step's number where an event says it.
 	RolloutID Int
-	Attempt   int // of the segment's first event
+	Attempt   int // of the segment's last event
 }
 
 // SegmentOf is the index in Segments of the step that Events[event] ran in, -1 when there is none.
