@@ -74,7 +74,6 @@ type dump struct {
 	parts   []part
 
 	// of the open group
-	group         int
 	source        string
 	prompt, label torchfile.Ref
 }
