@@ -111,8 +111,10 @@ func (a *rolloutAcc) evalSuffixes(e *emitter, passrate bool) (err string) {
 	e.put("-truncated_ratio", float64(a.truncated)/float64(a.n))
 	if passrate {
 		in := &emitter{prefix: e.prefix + "-", doc: "passrate/", slime: e.slime}
-		if err = a.passRates(in); err != "" && !e.slime {
-			in.unknown("pass@1", err)
+		if e.slime {
+			err = a.passRates(in)
+		} else {
+			a.publishedRates(in)
 		}
 		e.out = append(e.out, in.out...)
 	}

@@ -62,11 +62,12 @@ type Metrics struct {
 	late    int // requests of this step found in later dumps
 
 	hdr      Header
+	ledger   []ledgerRow // of each entry: what was generated for it, and what it kept
 	training trainingAcc
 	loader   string // why slime's loader fails
 	partial  string // why the sums are not of the whole step
 
-	zlib  zlibSizer
+	texts repetitionQueue
 	ints  []int64
 	mask  []int64
 	facts sampleFacts
@@ -99,7 +100,7 @@ type sampleFacts struct {
 	categoryErr         string
 	categoryKey         rewardKey
 	truncated           bool
-	repeats, surrogate  bool
+	surrogate           bool
 	spec                [4]int64
 	cached, prompt      int64
 	topKept, topTokens  int64
@@ -112,6 +113,7 @@ type sampleFacts struct {
 // Add takes one sample. It may be an entry that is no sample: those are counted, and not more.
 func (m *Metrics) Add(s *Sample) {
 	m.entries++
+	m.ledger = append(m.ledger, ledgerRow{})
 	m.problems += len(s.Problems) + s.MoreProblems
 	if m.loader == "" {
 		m.loader = loaderFails(s)
@@ -122,9 +124,14 @@ func (m *Metrics) Add(s *Sample) {
 	}
 	f := &m.facts
 	m.read(s, f)
-	m.all.add(f)
+	var set *rolloutAcc
 	if name := m.dataset(s); name != "" || m.opts.Eval {
-		m.datasetAcc(name).add(f)
+		set = m.datasetAcc(name)
+	}
+	f.surrogate = m.texts.add(s.Raw.Field("response").RawStr(), m.all, set)
+	m.all.add(f)
+	if set != nil {
+		set.add(f)
 	}
 
 	m.statuses[s.Status]++
@@ -173,9 +180,17 @@ func (m *Metrics) requests(s *Sample) {
 	}
 	m.walk.begin()
 	m.own.begin()
+	row := len(m.ledger) - 1
+	if shared && t.SharedWith < row {
+		row = t.SharedWith
+	}
+	m.ledger[row].kept += float64(s.ResponseLength.N)
 	for i := range s.Requests {
 		q := &s.Requests[i]
 		m.walk.add(q, last)
+		if v, ok := q.CompletionTokens.Known(); ok && !shared {
+			m.ledger[row].generated += v
+		}
 		if shared {
 			m.walk.repeated++
 			continue
@@ -199,6 +214,20 @@ func (m *Metrics) requests(s *Sample) {
 	if !shared {
 		m.own.end()
 	}
+}
+
+// ledgerRow weighs the tokens generated for a sample, or for all that share its trace, against those in
+// its response.
+type ledgerRow struct{ generated, kept float64 }
+
+// discarded is how many generated tokens at least are in no response: a response may hold tool output in
+// their place.
+func (m *Metrics) discarded() float64 {
+	sum := 0.0
+	for _, r := range m.ledger {
+		sum += max(0, r.generated-r.kept)
+	}
+	return sum
 }
 
 // tokenSum is a sum that some did not contribute to.

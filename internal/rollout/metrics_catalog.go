@@ -117,9 +117,10 @@ func Catalog() []MetricDoc {
 		{"request/completion_tokens", unitTokens, reqs, "Generated tokens of all requests.", "completion_tokens", ""},
 		{"request/cached_tokens", unitTokens, reqs, "Cached prompt tokens of all requests.", "cached_tokens", ""},
 		{"aborted/request_count", unitRequests, reqs, "Requests that the engine aborted.", "finish_reason", ""},
-		{"aborted/request_tokens", unitTokens, reqs, "Tokens that they had generated.", "finish_reason, completion_tokens", "A partial rollout goes on from them; otherwise they are lost."},
+		{"aborted/request_tokens", unitTokens, reqs, "Tokens that they had generated.", "finish_reason, completion_tokens", "A partial rollout goes on from them; see discarded_tokens."},
 		{"aborted/earlier_attempt_count", unitRequests, reqs, "Requests of attempts before a sample's last one.", "attempt", "slime itself never begins a second attempt."},
-		{"aborted/earlier_attempt_tokens", unitTokens, reqs, "Tokens thrown away with them.", "attempt, completion_tokens", ""},
+		{"aborted/earlier_attempt_tokens", unitTokens, reqs, "Tokens that they had generated.", "attempt, completion_tokens", "A carried-over sample goes on from them; see discarded_tokens."},
+		{"aborted/discarded_tokens", unitTokens, ours, "Generated tokens that are in no response, at least: per sample, its requests' tokens less its response's.", "completion_tokens, response_length", "A lower bound: tool output in a response hides as many."},
 	} {
 		for _, prefix := range [...]struct {
 			text string

@@ -130,6 +130,7 @@ func (e *emitter) partStats(key string, s Stats, have, of int, what string) {
 
 // Result computes the metrics of what was added so far. It may be called again after more.
 func (m *Metrics) Result() *MetricsResult {
+	m.texts.wait()
 	r := &MetricsResult{
 		Kind: m.hdr.Kind, RolloutID: m.hdr.RolloutID, Axis: "rollout/step",
 		Samples: m.entries - m.notSamples, NotSamples: m.notSamples,

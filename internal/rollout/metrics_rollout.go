@@ -103,9 +103,6 @@ func (a *rolloutAcc) add(f *sampleFacts) {
 	}
 	a.topKept += f.topKept
 	a.topTokens += f.topTokens
-	if f.repeats {
-		a.repeats++
-	}
 	if f.surrogate {
 		a.fail(failRepetition, "UnicodeEncodeError: 'utf-8' codec can't encode character: surrogates not allowed")
 		a.surrogates++
@@ -217,7 +214,6 @@ func (m *Metrics) read(s *Sample, f *sampleFacts) {
 			f.categoryKey, f.category = keyOf(v, 0), v.PyStr()
 		}
 	}
-	f.repeats, f.surrogate = m.zlib.repetition(s.Raw.Field("response").RawStr())
 	m.topP(s, f)
 }
 

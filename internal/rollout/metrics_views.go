@@ -136,6 +136,20 @@ func (a *rolloutAcc) passRates(e *emitter) (err string) {
 	return ""
 }
 
+// publishedRates is passRates with what can be said where slime fails or counts a missing reward as wrong.
+func (a *rolloutAcc) publishedRates(e *emitter) {
+	from := len(e.out)
+	if err := a.passRates(e); err != "" {
+		e.unknown("pass@1", err)
+		return
+	}
+	for i := range e.out[from:] {
+		if p := &e.out[from+i]; a.rewardKnown < a.n {
+			p.State, p.Note = MetricPartial, fmt.Sprintf("%d of %d samples have a reward; the others count as wrong", a.rewardKnown, a.n)
+		}
+	}
+}
+
 // published is into with what can be said where slime fails.
 func (a *rolloutAcc) published(e *emitter) {
 	if a.n == 0 {
@@ -188,12 +202,13 @@ func (m *Metrics) perfResult(r *MetricsResult, t rolloutTime) {
 		e.count("non_generation_time/invalid_count", m.times.invalid)
 	}
 	m.walk.emit(e, true)
+	if m.walk.completion.known > 0 {
+		e.part("aborted/discarded_tokens", m.discarded(), m.walk.completion.known, m.walk.completion.total, "requests say their tokens")
+	}
 	r.Perf = append(r.Perf, e.out...)
 	if m.opts.LogPassrate {
 		e = &emitter{prefix: "passrate/", doc: "passrate/"}
-		if err := m.all.passRates(e); err != "" {
-			e.unknown("pass@1", err)
-		}
+		m.all.publishedRates(e)
 		r.Perf = append(r.Perf, e.out...)
 	}
 }

@@ -2,37 +2,31 @@ package rollout
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
-	"unicode/utf8"
 )
 
 // repetitionWindow is how many code points at the end of a response slime looks at, and how long a
 // response must be more than to be looked at.
 const repetitionWindow = 10000
 
-// repetition tells whether a response repeats itself by slime's rule (has_repetition): it has more than
-// 10,000 code points, and zlib at level 9 makes the last 10,000 more than ten times smaller. The size is
-// that of C zlib, byte for byte (zlibSizer), so there is no grey zone around the threshold. text is
-// UTF-8; lone surrogates (three bytes each) make slime fail when it encodes them, which bad reports.
-func (z *zlibSizer) repetition(text []byte) (repeats, bad bool) {
-	if len(text) <= repetitionWindow {
-		return false, false // code points are at most as many as bytes
-	}
-	tail, long := lastCodePoints(text, repetitionWindow)
-	if !long {
-		return false, false
-	}
-	if hasSurrogate(tail) {
-		return false, true
-	}
+// repeats tells whether the last part of a response repeats itself by slime's rule (has_repetition): of
+// a response of more than 10,000 code points, zlib at level 9 makes the last 10,000, as UTF-8, more than
+// ten times smaller. The size is that of C zlib, byte for byte, so there is no grey zone around the
+// threshold.
+func (z *zlibSizer) repeats(tail []byte) bool {
 	size, exact := z.size(tail, len(tail)/10)
-	return exact && float64(len(tail))/float64(size) > 10, false
+	return exact && float64(len(tail))/float64(size) > 10
 }
 
 // lastCodePoints returns the last n code points of text and whether there are more than n.
 func lastCodePoints(text []byte, n int) (tail []byte, more bool) {
 	i := len(text)
 	for n > 0 && i > 0 {
+		if n >= 8 && i >= 8 && binary.LittleEndian.Uint64(text[i-8:])&0x8080808080808080 == 0 {
+			i, n = i-8, n-8
+			continue
+		}
 		i--
 		if text[i]&0xc0 != 0x80 {
 			n--
@@ -43,9 +37,6 @@ func lastCodePoints(text []byte, n int) (tail []byte, more bool) {
 
 // hasSurrogate finds a surrogate in UTF-8 written with surrogatepass: ED A0..BF.
 func hasSurrogate(b []byte) bool {
-	if utf8.Valid(b) {
-		return false
-	}
 	for i := bytes.IndexByte(b, 0xed); i >= 0 && i+1 < len(b); {
 		if b[i+1] >= 0xa0 {
 			return true
@@ -78,6 +69,7 @@ type zlibSizer struct {
 	from  int    // where the block's bytes start
 	bits  uint64 // of finished blocks
 	tree  huffman
+	logs  [512]float64
 }
 
 const (
@@ -109,10 +101,12 @@ func (z *zlibSizer) size(data []byte, limit int) (n int, exact bool) {
 	for pos < len(data) {
 		if limit > 0 && pos >= check {
 			// Whatever the code, the symbols so far cost at least their entropy.
-			if low := z.bits + z.lowerBound(); low > uint64(limit+1)*8 {
+			low, most := z.bits+z.lowerBound(), uint64(limit+1)*8
+			if low > most {
 				return int(low / 8), false
 			}
-			check = pos + 512
+			// Ask again where it will be certain if the text goes on like this.
+			check = pos + max(256, int(uint64(pos)*(most-low)/(low+1)))
 		}
 		look := len(data) - pos
 		found := 0
@@ -264,23 +258,34 @@ func log2(n int) int {
 // lowerBound is a bound on the bits of the block so far: no prefix code beats the entropy of what it
 // codes, and what follows only adds to it.
 func (z *zlibSizer) lowerBound() uint64 {
-	bits := entropyBits(z.lit[:]) + entropyBits(z.dist[:])
+	bits := z.entropyBits(z.lit[:]) + z.entropyBits(z.dist[:])
 	return uint64(max(0, bits-1)) + z.extra // 1 for what rounding may have added
 }
 
-func entropyBits(freq []uint32) float64 {
-	total, sum := 0.0, 0.0
+func (z *zlibSizer) entropyBits(freq []uint32) float64 {
+	total, sum := uint32(0), 0.0
 	for _, f := range freq {
-		if f > 0 {
-			v := float64(f)
-			total += v
-			sum += v * math.Log2(v)
+		if f > 1 {
+			sum += z.nLogN(f)
 		}
+		total += f
 	}
-	if total == 0 {
+	return z.nLogN(total) - sum
+}
+
+// nLogN is n log2 n; small ones are kept.
+func (z *zlibSizer) nLogN(n uint32) float64 {
+	if n < 2 {
 		return 0
 	}
-	return total*math.Log2(total) - sum
+	if int(n) < len(z.logs) && z.logs[n] != 0 {
+		return z.logs[n]
+	}
+	v := float64(n) * math.Log2(float64(n))
+	if int(n) < len(z.logs) {
+		z.logs[n] = v
+	}
+	return v
 }
 
 // flush adds the cost of the block that ends at end.

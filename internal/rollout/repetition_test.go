@@ -105,10 +105,41 @@ func TestRepetition(t *testing.T) {
 		{"a surrogate in a short text", surrogate, false, false},
 		{"ED that is none", strings.Repeat("\ud7ff", 10001), true, false},
 	} {
-		var z zlibSizer
-		if got, bad := z.repetition([]byte(c.text)); got != c.want || bad != c.bad {
+		var q repetitionQueue
+		var a rolloutAcc
+		bad := q.add([]byte(c.text), &a, nil)
+		q.wait()
+		if got := a.repeats == 1; got != c.want || bad != c.bad {
 			t.Errorf("%s: %v %v", c.name, got, bad)
 		}
+	}
+}
+
+func TestRepetitionOfManyBatches(t *testing.T) {
+	loop, prose := []byte(strings.Repeat("wait, ", 2000)), referenceText(7, "words", 12000, 3000)
+	var q repetitionQueue
+	var all, odd rolloutAcc
+	const n = 500
+	for i := range n {
+		text, second := prose, (*rolloutAcc)(nil)
+		if i%5 == 0 {
+			text = loop
+		}
+		if i%2 == 1 {
+			second = &odd
+		}
+		q.add(text, &all, second)
+		if i == 77 {
+			q.wait()
+			if all.repeats != 16 || odd.repeats != 8 {
+				t.Fatalf("half way: %d and %d", all.repeats, odd.repeats)
+			}
+		}
+	}
+	q.wait()
+	q.wait()
+	if all.repeats != n/5 || odd.repeats != n/10 {
+		t.Errorf("%d of all and %d of the odd ones repeat themselves, expected %d and %d", all.repeats, odd.repeats, n/5, n/10)
 	}
 }
 
@@ -144,7 +175,8 @@ func BenchmarkRepetition(b *testing.B) {
 			var z zlibSizer
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				z.repetition(text)
+				tail, _ := lastCodePoints(text, repetitionWindow)
+				z.repeats(tail)
 			}
 		})
 	}
