@@ -93,7 +93,7 @@ func FromName(name string) (kind Kind, id Int) {
 	if n, ok := pyInt(name[start:end]); ok {
 		id = Int{n, true}
 	}
-	if before := name[:start]; strings.HasSuffix(before, "eval_") {
+	if before, ok := strings.CutSuffix(name[:start], "eval_"); ok && (before == "" || strings.ContainsAny(before[len(before)-1:], "_-.")) {
 		kind = Eval
 	}
 	return kind, id
@@ -253,6 +253,9 @@ func (r *reader) whole(root torchfile.Value) error {
 			r.hdr.Shape = ShapeNothing
 		}
 		return r.list(v)
+	case isMapping(v) && r.isTrain(v.Field("rollout_data")): // save_debug_train_data before format_version 2
+		r.hdr.Shape = ShapeTrain
+		return r.train(v.Field("rollout_data"))
 	case isMapping(v) && r.isTrain(v):
 		r.hdr.Shape = ShapeTrain
 		return r.train(v)

@@ -41,11 +41,15 @@ var fieldNames = map[string]int{
 	"response_length": fResponseLength, "loss_mask": fLossMask, "tokens": fTokens, "non_generation_time": fNonGeneration,
 	"prefix_cache_info": fPrefixCache, "spec_info": fSpecInfo, "remove_sample": fRemove, "reward": fReward,
 	"trace": fTrace,
+
+	// The trainer's dump (slime's save_debug_train_data, format_version 2) keeps the columns' names.
+	"sample_index": fIndex, "response_lengths": fResponseLength, "rewards": fReward, "loss_masks": fLossMask,
+	"rollout_ids": fRolloutID,
 }
 
 // looksLikeSample says that v has at least one of the fields that make a sample.
 func looksLikeSample(v torchfile.Value) bool {
-	for _, name := range [...]string{"response", "trace", "reward", "index", "status", "response_length"} {
+	for _, name := range [...]string{"response", "trace", "reward", "index", "status", "response_length", "sample_index", "response_lengths"} {
 		if v.Field(name).Exists() {
 			return true
 		}
