@@ -41,6 +41,7 @@ type Record struct {
 	Name       string
 	Size       int64
 	Compressed bool
+	CRC        uint32 // CRC-32 as the directory has it; 0 in a salvaged file
 }
 
 // File is an open dump. It may be used by several goroutines at once, each with its own Load or
@@ -170,7 +171,7 @@ func (f *File) Records() []Record {
 	out := make([]Record, 0, len(f.order))
 	for _, n := range f.order {
 		r := f.records[n]
-		out = append(out, Record{n, r.size, !r.stored})
+		out = append(out, Record{n, r.size, !r.stored, r.crc})
 	}
 	return out
 }
