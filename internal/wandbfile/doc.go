@@ -21,7 +21,7 @@
 //	Run:     1 run_id, 2 entity, 3 project, 4 config, 6 run_group, 7 job_type, 8 display_name, 9 notes,
 //	         10 tags (repeated), 13 host, 17 start_time {1 seconds, 2 nanos}
 //	Config:  1 update (repeated item)             Summary: 1 update (repeated item)
-//	History: 1 item (repeated), 2 step {1 num}    Exit:    1 exit_code, 2 runtime
+//	History: 1 item (repeated), 2 step {1 num}    Exit:    1 exit_code, 2 runtime, 3 not_complete
 //	Metric:  1 name, 2 glob_name, 4 step_metric, 6 options {1 step_sync, 2 hidden, 3 defined},
 //	         10 expanded_from_glob
 //	item:    1 key, 2 nested_key (repeated), 16 value_json

@@ -42,9 +42,11 @@ type Record struct {
 	// 0 from absent.
 	Step    int64
 	HasStep bool
-	// ExitCode ends a run: 0 finished, anything else failed. Runtime is in seconds.
-	ExitCode int32
-	Runtime  int32
+	// ExitCode ends a run: 0 finished, anything else failed. Runtime is in seconds. NotComplete ends the
+	// file but not the run, which W&B goes on showing as running (clients before 2025 do not know it).
+	ExitCode    int32
+	Runtime     int32
+	NotComplete bool
 }
 
 // Run describes the run. A file may hold several; later ones update earlier ones.
@@ -234,6 +236,7 @@ func AppendRecord(dst []byte, r *Record) ([]byte, error) {
 	case KindExit:
 		m = appendInt(nil, 1, int64(r.ExitCode))
 		m = appendInt(m, 2, int64(r.Runtime))
+		m = appendBool(m, 3, r.NotComplete)
 	case KindFooter:
 	default:
 		return dst, fmt.Errorf("wandbfile: records of kind %d are not written", r.Kind)
@@ -325,6 +328,8 @@ func (d *decoder) record(b []byte, r *Record) error {
 					r.ExitCode = int32(u)
 				case 2:
 					r.Runtime = int32(u)
+				case 3:
+					r.NotComplete = u != 0
 				}
 				return nil
 			})

@@ -35,7 +35,7 @@ func sample() []*Record {
 		{Kind: KindHistory, HasStep: true, Step: 1, Items: []Item{{Nested: []string{"a", "b"}, JSON: "1.5"}}},
 		{Kind: KindHistory, Items: []Item{{Key: "long", JSON: `"` + strings.Repeat("x", 100<<10) + `"`}}},
 		{Kind: KindSummary, Items: []Item{{Key: "_step", JSON: "1"}}},
-		{Kind: KindExit, ExitCode: 1, Runtime: 90},
+		{Kind: KindExit, ExitCode: 1, Runtime: 90, NotComplete: true},
 		{Kind: KindFooter},
 	}
 }
@@ -429,7 +429,7 @@ func describe(r *Record) map[string]any {
 	case KindSummary:
 		out["summary"] = items(r.Items)
 	case KindExit:
-		out["exit"] = map[string]int32{"1": r.ExitCode, "2": r.Runtime}
+		out["exit"] = map[string]int32{"1": r.ExitCode, "2": r.Runtime, "3": 1}
 	case KindFooter:
 		out["footer"] = true
 	}
