@@ -213,3 +213,24 @@ func firstDifference(got, want string) string {
 }
 
 var errStop = errors.New("enough")
+
+func eachSample(t *testing.T, name string, fn func(*Sample)) {
+	t.Helper()
+	f, err := torchfile.Open(dumpFiles(t)[name], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := Read(f, Options{}, func(s *Sample) error { fn(s); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eachRequest(t *testing.T, name string, fn func(*request.Request)) {
+	t.Helper()
+	eachSample(t, name, func(s *Sample) {
+		for i := range s.Requests {
+			fn(&s.Requests[i])
+		}
+	})
+}
