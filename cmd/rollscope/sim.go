@@ -29,12 +29,16 @@ func addSim(a *kingpin.Application, e *env) {
 		return app.SimEngines(e.ctx, *o)
 	})
 	addSimRecord(parent, e)
+	addSimRollouts(parent, e)
 	parent.Command("faults", "List the faults that --fault takes.").Action(func(*kingpin.ParseContext) error {
 		t := newTable(e.out)
 		t.head("FAULT", "MEANING")
 		for _, f := range sim.Faults() {
 			t.row(f.Name, f.Meaning)
 		}
+		t.row("", "")
+		t.row("OF ROLLOUTS", "")
+		rolloutFaults(t)
 		if err := t.flush(); err != nil {
 			return err
 		}

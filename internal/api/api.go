@@ -21,6 +21,7 @@ const (
 	ModeLive    Mode = "live"    // records
 	ModeDemo    Mode = "demo"    // records a simulated fleet
 	ModeArchive Mode = "archive" // shows a finished record, read-only
+	ModeView    Mode = "view"    // shows rollout dumps alone: there are no metrics
 )
 
 // Readiness is how far the process is in its life.
@@ -33,8 +34,8 @@ const (
 	Stopping Readiness = "stopping"
 )
 
-// Options are what the API is made of. Reader, Catalog and Prometheus are needed; the rest may be
-// left out, as its comment says.
+// Options are what the API is made of. Reader, Catalog and Prometheus go together; without them there
+// are no metrics, and no routes that answer from them. The rest may be left out, as its comment says.
 type Options struct {
 	Mode    Mode
 	Version string
@@ -54,6 +55,9 @@ type Options struct {
 	Targets    TargetSource // nil in an archive
 	Rules      RuleSource   // nil in an archive
 	Boards     BoardSource  // nil = none
+
+	Rollouts  RolloutSource  // nil = none
+	Timelines TimelineSource // nil = none
 
 	Drops      func() []Drop     // everything that was not kept, nil = nothing
 	Notices    func() []Warning  // about this process, nil = nothing
@@ -139,6 +143,9 @@ type coverage struct {
 // coverage returns the range of the data and its gaps, a few seconds old at most; of a store that is
 // being written, last is that of its newest sample.
 func (a *API) coverage(ctx context.Context) (first, last time.Time, gaps []Interval, err error) {
+	if a.Reader == nil {
+		return time.Time{}, time.Time{}, nil, nil
+	}
 	c := &a.held
 	c.mu.Lock()
 	defer c.mu.Unlock() // who comes meanwhile waits for the same answer

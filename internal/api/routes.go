@@ -19,6 +19,7 @@ const (
 	noBody    = 0
 	formBody  = 1 << 20  // a query in a form
 	writeBody = 16 << 20 // a batch of samples, compressed
+	dumpBody  = 64 << 20 // a batch of rollout samples, compressed
 )
 
 const ours = "/api/rollscope/v1"
@@ -27,6 +28,42 @@ const ours = "/api/rollscope/v1"
 func (a *API) routes() []Route {
 	table := []Route{
 		{"GET", ours + "/status", ScopeRead, noBody, a.ready(a.getStatus)},
+		{"GET", ours + "/drops", ScopeRead, noBody, a.ready(a.getDrops)},
+		{"GET", ours + "/live", ScopeRead, noBody, http.HandlerFunc(a.getLive)},
+
+		{"GET", ours + "/rollouts", ScopeRead, noBody, a.ready(a.getRuns)},
+		{"POST", ours + "/rollouts", ScopeWrite, dumpBody, a.ready(a.postRollouts)},
+		{"GET", ours + "/rollouts/{run}/steps", ScopeRead, noBody, a.ready(a.getSteps)},
+		{"GET", ours + "/rollouts/{run}/steps/{kind}/{step}", ScopeRead, noBody, a.ready(a.getStep)},
+		{"GET", ours + "/timelines", ScopeRead, noBody, a.ready(a.getTimelines)},
+		{"GET", ours + "/timelines/{id}", ScopeRead, noBody, a.container(a.getTimelineHead)},
+		{"GET", ours + "/timelines/{id}/order", ScopeRead, noBody, a.container(a.getTimelineOrder)},
+		{"GET", ours + "/timelines/{id}/window", ScopeRead, noBody, a.container(a.getTimelineWindow)},
+		{"GET", ours + "/timelines/{id}/raster", ScopeRead, noBody, a.container(a.getTimelineRaster)},
+		{"GET", ours + "/timelines/{id}/stats", ScopeRead, noBody, a.ready(a.getTimelineStats)},
+		{"GET", ours + "/timelines/{id}/find", ScopeRead, noBody, a.ready(a.getTimelineFind)},
+		{"GET", ours + "/timelines/{id}/rows/{row}", ScopeRead, noBody, a.ready(a.getTimelineRow)},
+		{"GET", ours + "/timelines/{id}/rows/{row}/text", ScopeRead, noBody, a.ready(a.getTimelineText)},
+		{"GET", ours + "/timelines/{id}/perfetto", ScopeRead, noBody, a.perfetto()},
+
+		{"GET", "/metrics", ScopeRead, noBody, a.ownMetrics()},
+		{"GET", "/-/healthy", ScopeRead, noBody, http.HandlerFunc(a.healthy)},
+		{"GET", "/-/ready", ScopeRead, noBody, http.HandlerFunc(a.isReady)},
+		{"POST", "/-/reload", ScopeAdmin, formBody, http.HandlerFunc(a.reload)},
+		{"PUT", "/-/reload", ScopeAdmin, formBody, http.HandlerFunc(a.reload)},
+	}
+	if a.Reader != nil {
+		table = append(table, a.metricRoutes()...)
+	}
+	if a.UI != nil {
+		table = append(table, Route{"GET", "/", ScopeRead, noBody, http.HandlerFunc(a.page)})
+	}
+	return table
+}
+
+// metricRoutes are those that answer from metrics.
+func (a *API) metricRoutes() []Route {
+	table := []Route{
 		{"GET", ours + "/targets", ScopeRead, noBody, a.ready(a.getTargets)},
 		{"GET", ours + "/engines", ScopeRead, noBody, a.ready(a.getEngines)},
 		{"GET", ours + "/engines/{id}", ScopeRead, noBody, a.ready(a.getEngine)},
@@ -37,19 +74,12 @@ func (a *API) routes() []Route {
 		{"GET", ours + "/alerts", ScopeRead, noBody, a.ready(a.getAlerts)},
 		{"GET", ours + "/boards", ScopeRead, noBody, a.ready(a.getBoards)},
 		{"GET", ours + "/boards/{id}", ScopeRead, noBody, a.ready(a.getBoard)},
-		{"GET", ours + "/drops", ScopeRead, noBody, a.ready(a.getDrops)},
 		{"GET", ours + "/config", ScopeRead, noBody, a.ready(a.getConfig)},
-		{"GET", ours + "/live", ScopeRead, noBody, http.HandlerFunc(a.getLive)},
 
 		{"GET", "/api/search", ScopeRead, noBody, http.HandlerFunc(a.grafanaSearch)},
 		{"GET", "/api/dashboards/uid/{uid}", ScopeRead, noBody, http.HandlerFunc(a.grafanaDashboard)},
 
-		{"GET", "/metrics", ScopeRead, noBody, a.ownMetrics()},
 		{"GET", "/federate", ScopeRead, noBody, http.HandlerFunc(a.federate)},
-		{"GET", "/-/healthy", ScopeRead, noBody, http.HandlerFunc(a.healthy)},
-		{"GET", "/-/ready", ScopeRead, noBody, http.HandlerFunc(a.isReady)},
-		{"POST", "/-/reload", ScopeAdmin, formBody, http.HandlerFunc(a.reload)},
-		{"PUT", "/-/reload", ScopeAdmin, formBody, http.HandlerFunc(a.reload)},
 	}
 	prom := a.prometheusV1()
 	for _, p := range prometheusPaths {
@@ -67,9 +97,6 @@ func (a *API) routes() []Route {
 			}
 			table = append(table, Route{method, "/api/v1" + p.path, scope, size, prom})
 		}
-	}
-	if a.UI != nil {
-		table = append(table, Route{"GET", "/", ScopeRead, noBody, http.HandlerFunc(a.page)})
 	}
 	return table
 }

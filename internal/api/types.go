@@ -519,3 +519,11 @@ type TimelineInfo struct {
 type Timelines struct {
 	Timelines []TimelineInfo `json:"timelines"`
 }
+
+// SampleText is the answer of GET /timelines/{id}/rows/{row}/text: what a sample was asked and what it said.
+type SampleText struct {
+	Prompt   string `json:"prompt"`
+	Response string `json:"response"`
+	Tokens   bool   `json:"tokens_available"` // the dump holds the token ids too
+	Cut      bool   `json:"cut"`              // the texts are longer than what is shown
+}

@@ -16,7 +16,7 @@ var Columns = [][]string{
 	{"torchfile", "trace"}, // public
 	{"engine", "signal", "request", "rollout", "timeline", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
 	{"metricstore", "eventstore", "eventstore/child", "rolloutstore"},                                              // stores
-	{"scrape", "dumps", "otlp", "enginelog", "fpmbus", "scalars", "tracker"},                                       // sources and sinks
+	{"scrape", "dumps", "convert", "otlp", "enginelog", "fpmbus", "scalars", "tracker"},                            // sources and sinks
 	{"slo", "planner", "diagnose", "report"},                                                                       // analysis
 	{"dashboard", "api", "web"},                                                                                    // faces
 	{"sim", "app", "cmd/rollscope"},                                                                                // whole
@@ -24,7 +24,7 @@ var Columns = [][]string{
 
 // Inside lists what a package may import of its own column.
 var Inside = map[string][]string{
-	"timeline":      {"rollout"},
+	"timeline":      {"rollout", "request"},
 	"rollout":       {"request"},
 	"request":       {"engine"},
 	"signal":        {"engine"},

@@ -42,7 +42,7 @@ func run(binary string) error {
 	}
 	defer os.RemoveAll(dir)
 	var rows []row
-	for _, measure := range []func(string, string) ([]row, error){size, idle, memory, startup, scrape, queries, rules, fleet} {
+	for _, measure := range []func(string, string) ([]row, error){size, idle, memory, startup, scrape, queries, rules, fleet, rollouts} {
 		r, err := measure(binary, dir)
 		if err != nil {
 			return err

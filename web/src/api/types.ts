@@ -587,3 +587,13 @@ export interface TimelineInfo {
 export interface Timelines {
   timelines: TimelineInfo[];
 }
+
+/** SampleText is the answer of GET /timelines/{id}/rows/{row}/text: what a sample was asked and what it said. */
+export interface SampleText {
+  prompt: string;
+  response: string;
+  /** the dump holds the token ids too */
+  tokens_available: boolean;
+  /** the texts are longer than what is shown */
+  cut: boolean;
+}
