@@ -1,0 +1,292 @@
+package timeline
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/rollscope/rollscope/torchfile"
+)
+
+// CompatVersion is the cache_version of slime's viewer.
+const CompatVersion = 1
+
+// CompatOptions are the choices of [WriteCompat].
+type CompatOptions struct {
+	PtPath      string    // what the cache names as its dump
+	GeneratedAt time.Time // when the cache was made
+	TempDir     string    // for rows beyond 32 MiB until their count is known; the system's when empty
+	// Progress, when not nil, is called now and then with the number of samples read.
+	Progress func(samples int)
+}
+
+// CompatStats says what a cache holds.
+type CompatStats struct {
+	Samples int   // entries of the dump
+	Rows    int   // of them with a trace
+	Items   int   // spans, points and orphan ends
+	Events  int   // usable events
+	Skipped int   // events without a finite time, or that are no dict
+	Bytes   int64 // of JSON
+	// Mended counts samples in which something stood that makes the reference fail: its row is there.
+	Mended int
+}
+
+// WriteCompat writes the cache that slime's tools/trace_timeline_viewer.py makes of a dump (its
+// *.trace_timeline_cache.json), so that whatever reads those reads ours. It keeps the reference's
+// choices, also where [Builder] knows better: a lane is a depth, an open span that was left captures
+// what comes later, of spans with one id the last one counts, phases are laid end to end, and samples
+// without a trace are left out. The output is equal to the reference's byte for byte but for
+// generated_at and pt_path.
+//
+// Where the reference fails or writes what is no JSON, the cache is valid:
+//
+//   - NaN and infinities in attributes and rewards are the strings "NaN", "Infinity" and "-Infinity";
+//     events at such times are left out, since nothing could be drawn or sorted.
+//   - an attempt that is no number is 0; numpy and torch scalars as index or reward are numbers.
+//   - span ids of any type are compared by their JSON; names that cannot be compared are ordered by it.
+//   - attributes that are no dict are kept; integers of more than 4,300 digits are strings of them.
+//   - cycles of parents end; nesting is followed to 500 levels, and 64 MiB of attributes a sample.
+//
+// Rows are written in the order of the samples. Memory does not grow with the dump: rows beyond 32 MiB
+// wait in a temporary file, since the cache's head counts them. When the dump turns out to be damaged,
+// what could be read is written, and the reader's error returned.
+func WriteCompat(w io.Writer, f *torchfile.File, opts CompatOptions) (CompatStats, error) {
+	p := newCompatPipe(opts)
+	readErr := p.read(f)
+	if err := p.finish(); err != nil {
+		return p.stats, err
+	}
+	bw := bufio.NewWriterSize(w, 1<<20)
+	head := p.head()
+	bw.Write(head)
+	n, err := p.rows.copyTo(bw)
+	if err == nil {
+		bw.WriteString("]}")
+		err = bw.Flush()
+	}
+	p.stats.Bytes = int64(len(head)) + n + 2
+	if err != nil {
+		return p.stats, fmt.Errorf("writing the timeline cache: %w", err)
+	}
+	return p.stats, readErr
+}
+
+// compatPipe reads samples in one goroutine and makes rows of them in another.
+type compatPipe struct {
+	opts       CompatOptions
+	stats      CompatStats
+	rows       spill
+	start, end float64
+
+	reader compatReader
+	jobs   chan *compatJob
+	free   chan *compatJob
+	done   chan struct{}
+	err    error // of the rows' writer; read after done
+}
+
+func newCompatPipe(opts CompatOptions) *compatPipe {
+	const depth = 4
+	p := &compatPipe{opts: opts, rows: spill{dir: opts.TempDir}, jobs: make(chan *compatJob, depth), free: make(chan *compatJob, depth+2), done: make(chan struct{})}
+	for range depth + 2 {
+		p.free <- &compatJob{}
+	}
+	go p.write()
+	return p
+}
+
+func (p *compatPipe) write() {
+	defer close(p.done)
+	var b compatBuilder
+	for j := range p.jobs {
+		if p.err == nil {
+			row := b.build(j)
+			if p.stats.Rows > 0 {
+				p.err = p.rows.write(comma)
+			}
+			if p.err == nil {
+				p.err = p.rows.write(row)
+			}
+			if p.stats.Rows == 0 || b.start < p.start {
+				p.start = b.start
+			}
+			if p.stats.Rows == 0 || b.end > p.end {
+				p.end = b.end
+			}
+			p.stats.Rows++
+			p.stats.Items += len(b.order)
+		}
+		j.reset()
+		p.free <- j
+	}
+}
+
+var comma = []byte{','}
+
+func (p *compatPipe) finish() error {
+	close(p.jobs)
+	<-p.done
+	if p.err != nil {
+		p.rows.close()
+		return fmt.Errorf("keeping rows of the timeline cache: %w", p.err)
+	}
+	return nil
+}
+
+// head is the cache up to its rows.
+func (p *compatPipe) head() []byte {
+	b := append([]byte(`{"cache_version":`), strconv.Itoa(CompatVersion)...)
+	b = append(b, `,"pt_path":`...)
+	b = appendPyQuoted(b, []byte(p.opts.PtPath))
+	b = append(b, `,"generated_at":`...)
+	b = appendPyFloat(b, float64(p.opts.GeneratedAt.UnixNano())/1e9)
+	b = append(b, `,"sample_count":`...)
+	b = strconv.AppendInt(b, int64(p.stats.Rows), 10)
+	if p.stats.Rows == 0 {
+		return append(b, `,"global_start":null,"global_end":null,"rows":[`...)
+	}
+	b = append(b, `,"global_start":`...)
+	b = appendMicro(b, roundMicro(p.start))
+	b = append(b, `,"global_end":`...)
+	b = appendMicro(b, roundMicro(p.end))
+	return append(b, `,"rows":[`...)
+}
+
+// compatFields are the keys of a sample that a row shows; metadata is looked at only for a source.
+var compatFields = []string{"trace", "index", "group_index", "source", "status", "label", "reward"}
+
+var errNotStreamed = errors.New("the list is not streamed")
+
+// read visits the samples as the reference does: those of data["samples"] when data is a dict with that
+// key, else those of data.
+func (p *compatPipe) read(f *torchfile.File) error {
+	return f.Guard(func() error {
+		opts := torchfile.ScanOptions{Path: []string{"samples"}, Fields: compatFields}
+		n := 0
+		d, err := f.Scan(opts, func(e torchfile.Element) error {
+			if e.End <= 0 {
+				return errNotStreamed
+			}
+			p.sample(e.Value, n)
+			n++
+			return nil
+		})
+		if d == nil {
+			return err
+		}
+		if n > 0 && !errors.Is(err, torchfile.ErrOrder) {
+			return err
+		}
+		if errors.Is(err, torchfile.ErrOrder) {
+			if d, err = f.Load(torchfile.LoadOptions{Path: opts.Path, Fields: compatFields}); d == nil {
+				return err
+			}
+		} else if errors.Is(err, errNotStreamed) || d.Cut() == nil {
+			err = nil
+		}
+		root := d.Root()
+		list := root
+		if root.Kind() == torchfile.KindDict {
+			if s := root.Get("samples"); s.Exists() {
+				list = s
+			}
+		}
+		switch list.Kind() {
+		case torchfile.KindList, torchfile.KindTuple:
+			for i, x := range list.All() {
+				if i >= n {
+					p.sample(x, i)
+				}
+			}
+		case torchfile.KindDict: // its keys, which are no samples
+			p.stats.Samples += list.Len()
+		}
+		return err
+	})
+}
+
+// sample hands one sample over.
+func (p *compatPipe) sample(v torchfile.Value, at int) {
+	p.stats.Samples++
+	if p.opts.Progress != nil && p.stats.Samples%512 == 0 {
+		p.opts.Progress(p.stats.Samples)
+	}
+	j := <-p.free
+	p.reader.mended = false
+	ok := p.reader.sample(j, v, at)
+	p.stats.Events += len(j.events)
+	p.stats.Skipped += j.skipped
+	if p.reader.mended {
+		p.stats.Mended++
+	}
+	if !ok {
+		j.reset()
+		p.free <- j
+		return
+	}
+	p.jobs <- j
+}
+
+// spill keeps bytes in memory, and in a temporary file when they are many.
+type spill struct {
+	dir string
+	mem []byte
+	f   *os.File
+	n   int64
+}
+
+const spillAt = 32 << 20
+
+func (s *spill) write(b []byte) error {
+	s.n += int64(len(b))
+	s.mem = append(s.mem, b...)
+	limit := spillAt
+	if s.f != nil {
+		limit = 1 << 20
+	}
+	if len(s.mem) < limit {
+		return nil
+	}
+	if s.f == nil {
+		f, err := os.CreateTemp(s.dir, "rollscope-timeline-*")
+		if err != nil {
+			return err
+		}
+		s.f = f
+	}
+	_, err := s.f.Write(s.mem)
+	s.mem = s.mem[:0]
+	return err
+}
+
+func (s *spill) copyTo(w io.Writer) (int64, error) {
+	defer s.close()
+	if s.f != nil {
+		if _, err := s.f.Seek(0, io.SeekStart); err != nil {
+			return 0, err
+		}
+		if _, err := io.Copy(w, s.f); err != nil {
+			return 0, err
+		}
+	}
+	_, err := w.Write(s.mem)
+	return s.n, err
+}
+
+func (s *spill) close() {
+	if s.f != nil {
+		s.f.Close()
+		os.Remove(s.f.Name())
+		s.f = nil
+	}
+	s.mem = nil
+}
+
+// finite tells whether a time can be placed.
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
