@@ -59,7 +59,7 @@ func Bundle(w io.Writer, dir string, since time.Time) (BundleIndex, error) {
 		if err != nil {
 			return index, err
 		}
-		s, err := readRun(path)
+		s, err := readRun(path, false)
 		if err != nil || !s.ours {
 			index.Skipped = append(index.Skipped, filepath.ToSlash(rel))
 			continue
@@ -67,7 +67,7 @@ func Bundle(w io.Writer, dir string, since time.Time) (BundleIndex, error) {
 		if len(s.rows) == 0 || !since.IsZero() && s.last < seconds(since) {
 			continue
 		}
-		s.rows = nil // copied as bytes; only their count is needed
+		s.rows = nil
 		index.Runs = append(index.Runs, BundleRun{Path: filepath.ToSlash(rel), Run: s.info.Run, ID: s.run.ID, Attempt: s.info.Attempt, Rows: int(s.next), Last: timeOf(s.last)})
 		stored, paths = append(stored, s), append(paths, path)
 	}
@@ -137,6 +137,10 @@ func (s *storedRun) complete(path string) (io.ReadCloser, int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, 0, err
+	}
+	if st, err := f.Stat(); err != nil || !os.SameFile(st, s.stat) {
+		f.Close()
+		return nil, 0, errors.Join(err, fmt.Errorf("%s was written anew while it was read: try again", path))
 	}
 	size := s.end + int64(end.Len())
 	return struct {

@@ -95,7 +95,7 @@ func (s *Syncer) Sync(ctx context.Context) (int, error) {
 	started := 0
 	var errs []error
 	for _, path := range paths {
-		run, err := readRun(path)
+		run, err := readRun(path, false)
 		if err != nil || !run.ours || run.next == 0 {
 			continue // not ours to upload
 		}

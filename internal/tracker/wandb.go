@@ -226,7 +226,7 @@ func (t *WandBTracker) write(run *wbRun, in *checked, r row, p plan) error {
 			return err
 		}
 	case p.leaves != nil || p.start != run.start:
-		old, err := readRun(run.path)
+		old, err := readRun(run.path, true)
 		if err != nil {
 			return err
 		}
@@ -409,7 +409,7 @@ func (t *WandBTracker) openRun(name string) (*wbRun, error) {
 		if err := removeTemps(filepath.Dir(path)); err != nil {
 			return nil, advise(err)
 		}
-		got, err := readRun(path)
+		got, err := readRun(path, false)
 		if err != nil {
 			return nil, err
 		}
@@ -419,6 +419,9 @@ func (t *WandBTracker) openRun(name string) (*wbRun, error) {
 			}
 			if !got.archived {
 				// A crash between the new attempt's file and this one's new name.
+				if got, err = readRun(path, true); err != nil {
+					return nil, err
+				}
 				if err := t.closeAttempt(k, got, path, name); err != nil {
 					return nil, err
 				}
@@ -435,6 +438,9 @@ func (t *WandBTracker) openRun(name string) (*wbRun, error) {
 			// wandb sync stops at damage, so what is appended behind it would never be uploaded.
 			t.opts.logger().Warn("run file is damaged: written again with what is readable", "file", path, "kept", path+".damaged", "error", got.damaged)
 			if err := copyFile(path, path+".damaged"); err != nil {
+				return nil, err
+			}
+			if got, err = readRun(path, true); err != nil {
 				return nil, err
 			}
 			if err := t.create(run, path, got.rows); err != nil {

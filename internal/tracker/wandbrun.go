@@ -53,16 +53,20 @@ type storedRun struct {
 	first    float64
 	rows     storedRows
 	damaged  error
+	stat     os.FileInfo
 }
 
-// readRun reads a run file up to its last whole record.
-func readRun(path string) (*storedRun, error) {
+// readRun reads a run file up to its last whole record. Rows come without their items unless asked for.
+func readRun(path string, withItems bool) (*storedRun, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	s := &storedRun{wbState: wbState{keys: map[string]string{}}}
+	if s.stat, err = f.Stat(); err != nil {
+		return nil, err
+	}
 	rd := wandbfile.NewReader(newBuffered(f), wandbfile.Options{})
 	for {
 		before := rd.Offset()
@@ -86,7 +90,10 @@ func readRun(path string) (*storedRun, error) {
 		case wandbfile.KindRun:
 			s.takeRun(rec.Run)
 		case wandbfile.KindHistory:
-			r := storedRow{items: slices.Clone(rec.Items)}
+			var r storedRow
+			if withItems {
+				r.items = slices.Clone(rec.Items)
+			}
 			if r.row, err = rowOf(rec.Items); err != nil {
 				return nil, fmt.Errorf("%s: row before offset %d: %w", path, rd.Offset(), err)
 			}
@@ -213,7 +220,7 @@ func inDir(path string, write func(w io.Writer) error) error {
 // nextAttempt makes the file of the attempt that begins with in: the rows before it. Then the file of the
 // attempt that ended gets its name and its end.
 func (t *WandBTracker) nextAttempt(run *wbRun, in *checked, p plan) error {
-	old, err := readRun(run.path)
+	old, err := readRun(run.path, true)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,5 @@
+package tracker
+
+import "syscall"
+
+var errNoSpace error = syscall.ENOSPC
