@@ -1,0 +1,318 @@
+// A row as one bar: for every instant its leaf, the deepest span (of equals the one that began last), in the
+// class of the segment there, or queue while a request is known to have queued (FORMAT.md, "What fills an
+// instant of a row"). Made once; collapsed rows, the overview and the counts at the cursor are read from it.
+import { GENERATE, OPEN, ORPHAN, POINT, QUEUE, type Table } from "./table";
+
+export interface FlatOptions {
+  /** only items of this attempt, -1 all */
+  attempt: number;
+  opens: boolean;
+}
+
+export interface Flat {
+  /** stretches of row r are from[r] .. from[r+1], in time; they never overlap */
+  from: Uint32Array;
+  start: Float64Array;
+  end: Float64Array;
+  /** the item of the table that is on top */
+  item: Int32Array;
+  class: Uint8Array;
+  /** point events and orphan ends of row r, in time */
+  pointFrom: Uint32Array;
+  point: Int32Array;
+  orphanFrom: Uint32Array;
+  orphan: Int32Array;
+}
+
+class Growing {
+  start: Float64Array;
+  end: Float64Array;
+  item: Int32Array;
+  class: Uint8Array;
+  n = 0;
+  constructor(cap: number) {
+    this.start = new Float64Array(cap);
+    this.end = new Float64Array(cap);
+    this.item = new Int32Array(cap);
+    this.class = new Uint8Array(cap);
+  }
+  push(s: number, e: number, item: number, c: number, rowStart: number): void {
+    const n = this.n;
+    if (n > rowStart && this.item[n - 1] === item && this.class[n - 1] === c && this.end[n - 1] === s) {
+      this.end[n - 1] = e;
+      return;
+    }
+    if (n === this.start.length) this.grow();
+    this.start[n] = s;
+    this.end[n] = e;
+    this.item[n] = item;
+    this.class[n] = c;
+    this.n = n + 1;
+  }
+  private grow(): void {
+    const cap = Math.ceil(this.start.length * 1.5) + 64;
+    const wider = <T extends Float64Array | Int32Array | Uint8Array>(a: T, type: { new (n: number): T }): T => {
+      const b = new type(cap);
+      b.set(a);
+      return b;
+    };
+    this.start = wider(this.start, Float64Array);
+    this.end = wider(this.end, Float64Array);
+    this.item = wider(this.item, Int32Array);
+    this.class = wider(this.class, Uint8Array);
+  }
+}
+
+/** Scratch of one row: what is painted, in painter's order, and the order of starts. */
+class Scratch {
+  start = new Float64Array(0);
+  end = new Float64Array(0);
+  item = new Int32Array(0);
+  class = new Uint8Array(0);
+  order = new Uint32Array(0);
+  other = new Uint32Array(0);
+  heap = new Uint32Array(0);
+  runs = new Uint32Array(0);
+  keys = new Uint32Array(0);
+  rank = new Uint32Array(0);
+  byRank = new Uint32Array(0);
+  count = new Uint32Array(0);
+  fit(n: number): void {
+    if (this.start.length >= n) return;
+    const cap = Math.max(256, n * 2);
+    this.start = new Float64Array(cap);
+    this.end = new Float64Array(cap);
+    this.item = new Int32Array(cap);
+    this.class = new Uint8Array(cap);
+    this.order = new Uint32Array(cap);
+    this.other = new Uint32Array(cap);
+    this.heap = new Uint32Array(cap);
+    this.runs = new Uint32Array(cap + 1);
+    this.keys = new Uint32Array(cap);
+    this.rank = new Uint32Array(cap);
+    this.byRank = new Uint32Array(cap);
+  }
+}
+
+/** Sorts order[0..n) by start: natural merge sort, for lanes are sorted already. Equal starts keep painter's order. */
+function byStart(s: Scratch, n: number): void {
+  const { start, runs } = s;
+  let from = s.order, to = s.other;
+  for (let i = 0; i < n; i++) from[i] = i;
+  let count = 0;
+  runs[count++] = 0;
+  for (let i = 1; i < n; i++) if ((start[i] as number) < (start[i - 1] as number)) runs[count++] = i;
+  runs[count] = n;
+  while (count > 1) {
+    let k = 0;
+    for (let r = 0; r < count; r += 2) {
+      const a0 = runs[r] as number, a1 = runs[r + 1] as number, b1 = r + 1 < count ? (runs[r + 2] as number) : a1;
+      let i = a0, j = a1, o = a0;
+      while (i < a1 && j < b1) to[o++] = (start[from[j] as number] as number) < (start[from[i] as number] as number) ? (from[j++] as number) : (from[i++] as number);
+      while (i < a1) to[o++] = from[i++] as number;
+      while (j < b1) to[o++] = from[j++] as number;
+      runs[k++] = a0;
+    }
+    runs[k] = n;
+    count = k;
+    [from, to] = [to, from];
+  }
+  s.order = from;
+  s.other = to;
+}
+
+/** Flattens all rows of a table. */
+export function flatten(t: Table, o: FlatOptions): Flat {
+  const out = new Growing(Math.ceil((t.start.length + t.segStart.length) * 1.3) + t.n + 16);
+  const from = new Uint32Array(t.n + 1);
+  const points: number[][] = [[], []];
+  const pointFrom = new Uint32Array(t.n + 1), orphanFrom = new Uint32Array(t.n + 1);
+  const s = new Scratch();
+  for (let r = 0; r < t.n; r++) {
+    from[r] = out.n;
+    pointFrom[r] = (points[0] as number[]).length;
+    orphanFrom[r] = (points[1] as number[]).length;
+    flattenRow(t, r, o, s, out, points[0] as number[], points[1] as number[]);
+  }
+  from[t.n] = out.n;
+  pointFrom[t.n] = (points[0] as number[]).length;
+  orphanFrom[t.n] = (points[1] as number[]).length;
+  const n = out.n;
+  return {
+    from, pointFrom, orphanFrom,
+    start: out.start.slice(0, n), end: out.end.slice(0, n), item: out.item.slice(0, n), class: out.class.slice(0, n),
+    point: Int32Array.from(points[0] as number[]), orphan: Int32Array.from(points[1] as number[]),
+  };
+}
+
+function flattenRow(t: Table, r: number, o: FlatOptions, s: Scratch, out: Growing, points: number[], orphans: number[]): void {
+  const a = t.itemFrom[r] as number, b = t.itemFrom[r + 1] as number;
+  s.fit(2 * (b - a) + (t.segFrom[b] as number) - (t.segFrom[a] as number));
+  const p0 = points.length, o0 = orphans.length;
+  let n = 0;
+  for (let i = a; i < b; i++) {
+    if (o.attempt >= 0 && t.attempt[i] !== o.attempt) continue;
+    const state = t.state[i];
+    if (state === POINT) {
+      points.push(i);
+      continue;
+    }
+    if (state === ORPHAN) {
+      orphans.push(i);
+      continue;
+    }
+    if (state === OPEN && !o.opens) continue;
+    const start = t.start[i] as number, end = start + (t.dur[i] as number);
+    s.start[n] = start;
+    s.end[n] = end;
+    s.item[n] = i;
+    s.class[n++] = t.class[i] as number;
+    // What the item is made of lies over it, at the same depth; segments over the queue.
+    const req = t.class[i] === GENERATE ? (t.request[i] as number) : -1;
+    const queue = req >= 0 && (t.reqFrom[r] as number) + req < (t.reqFrom[r + 1] as number) ? (t.req.queue[(t.reqFrom[r] as number) + req] as number) : NaN;
+    if (queue > 0) {
+      s.start[n] = start;
+      s.end[n] = Math.min(end, start + queue);
+      s.item[n] = i;
+      s.class[n++] = QUEUE;
+    }
+    for (let g = t.segFrom[i] as number, e = t.segFrom[i + 1] as number; g < e; g++) {
+      s.start[n] = t.segStart[g] as number;
+      s.end[n] = (t.segStart[g] as number) + (t.segDur[g] as number);
+      s.item[n] = i;
+      s.class[n++] = t.segClass[g] as number;
+    }
+  }
+  inTime(t, points, p0);
+  inTime(t, orphans, o0);
+  if (n === 0) return;
+  byStart(s, n);
+  rank(t, s, n);
+  sweep(s, n, out);
+}
+
+/**
+ * Gives each entry its place among what may lie on top: by depth, then start of its item, then place. The
+ * entries come in time, so it is a stable sort by depth of that order; most rows have few depths.
+ */
+function rank(t: Table, s: Scratch, n: number): void {
+  let deepest = 0;
+  for (let i = 0; i < n; i++) deepest = Math.max(deepest, t.depth[s.item[i] as number] as number);
+  const count = s.count.length > deepest + 1 ? s.count.fill(0, 0, deepest + 2) : (s.count = new Uint32Array(deepest + 64));
+  // An item's parts rank with their item: right behind it.
+  const of = s.keys;
+  let m = 0;
+  for (let k = 0; k < n; k++) {
+    const e = s.order[k] as number;
+    if (e === 0 || s.item[e - 1] !== s.item[e]) of[m++] = e;
+  }
+  for (let k = 0; k < m; k++) {
+    const d = (t.depth[s.item[of[k] as number] as number] as number) + 1;
+    let parts = 1;
+    for (let e = (of[k] as number) + 1; e < n && s.item[e] === s.item[of[k] as number]; e++) parts++;
+    count[d] = (count[d] as number) + parts;
+  }
+  for (let d = 1; d <= deepest + 1; d++) count[d] = (count[d] as number) + (count[d - 1] as number);
+  for (let k = 0; k < m; k++) {
+    const item = s.item[of[k] as number] as number;
+    const d = t.depth[item] as number;
+    for (let e = of[k] as number; e < n && s.item[e] === item; e++) {
+      const at = count[d] as number;
+      count[d] = at + 1;
+      s.rank[e] = at;
+      s.byRank[at] = e;
+    }
+  }
+}
+
+/** Points come lane by lane; drawing wants them in time. */
+function inTime(t: Table, list: number[], from: number): void {
+  let sorted = true;
+  for (let k = from + 1; k < list.length && sorted; k++) sorted = (t.start[list[k] as number] as number) >= (t.start[list[k - 1] as number] as number);
+  if (sorted) return;
+  const part = list.slice(from).sort((x, y) => (t.start[x] as number) - (t.start[y] as number));
+  for (let k = 0; k < part.length; k++) list[from + k] = part[k] as number;
+}
+
+/** Goes along the starts; a heap of the ranks of what is running gives what is on top. */
+function sweep(s: Scratch, n: number, out: Growing): void {
+  const { start, end, order, heap, rank, byRank } = s;
+  const rowStart = out.n;
+  let size = 0;
+  let k = 0;
+  let now = -Infinity;
+  while (k < n || size > 0) {
+    while (size > 0 && (end[byRank[heap[0] as number] as number] as number) <= now) size = popTop(heap, size);
+    if (size === 0) {
+      if (k >= n) return;
+      now = Math.max(now, start[order[k] as number] as number);
+    } else {
+      const top = byRank[heap[0] as number] as number;
+      const next = k < n ? (start[order[k] as number] as number) : Infinity;
+      const to = Math.min(end[top] as number, next);
+      if (to > now) {
+        out.push(now, to, s.item[top] as number, s.class[top] as number, rowStart);
+        now = to;
+      }
+    }
+    while (k < n && (start[order[k] as number] as number) <= now) {
+      const e = order[k++] as number;
+      if ((end[e] as number) > now) size = push(heap, size, rank[e] as number);
+      // A span of no length is seen as a hair, unless something lies over it.
+      else if (size === 0 && (end[e] as number) === now && start[e] === now) out.push(now, now, s.item[e] as number, s.class[e] as number, rowStart);
+    }
+  }
+}
+
+function push(heap: Uint32Array, size: number, v: number): number {
+  let i = size;
+  while (i > 0) {
+    const up = (i - 1) >> 1;
+    if ((heap[up] as number) >= v) break;
+    heap[i] = heap[up] as number;
+    i = up;
+  }
+  heap[i] = v;
+  return size + 1;
+}
+
+function popTop(heap: Uint32Array, size: number): number {
+  const last = heap[--size] as number;
+  let i = 0;
+  for (;;) {
+    let c = 2 * i + 1;
+    if (c >= size) break;
+    if (c + 1 < size && (heap[c + 1] as number) > (heap[c] as number)) c++;
+    if ((heap[c] as number) <= last) break;
+    heap[i] = heap[c] as number;
+    i = c;
+  }
+  heap[i] = last;
+  return size;
+}
+
+/** The stretch of row r that holds time t, or -1. */
+export function flatAt(f: Flat, r: number, t: number): number {
+  const k = firstEndingAfter(f.end, f.from[r] as number, f.from[r + 1] as number, t);
+  return k < (f.from[r + 1] as number) && (f.start[k] as number) <= t ? k : -1;
+}
+
+/** The first of the sorted ends in [lo, hi) that lies after t. */
+export function firstEndingAfter(end: Float64Array, lo: number, hi: number, t: number): number {
+  while (lo < hi) {
+    const mid = (lo + hi) >> 1;
+    if ((end[mid] as number) <= t) lo = mid + 1;
+    else hi = mid;
+  }
+  return lo;
+}
+
+/** The first of list[lo..hi), items in time, that starts at or after t. */
+export function firstFrom(start: Float64Array, list: Int32Array, lo: number, hi: number, t: number): number {
+  while (lo < hi) {
+    const mid = (lo + hi) >> 1;
+    if ((start[list[mid] as number] as number) < t) lo = mid + 1;
+    else hi = mid;
+  }
+  return lo;
+}

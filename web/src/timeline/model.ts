@@ -1,0 +1,520 @@
+// What a person does with a timeline: the view that all panes share, and everything that changes it. Draws
+// at most once a frame; numbers and the URL follow when things have come to rest.
+import { signal, type Signal } from "@preact/signals";
+import { squeeze, unsqueeze, clockTime, length } from "./axis";
+import type { Colours, Paint } from "./colours";
+import { paintOf, readInk, type Ink } from "./ink";
+import { Pane, type Hit } from "./pane";
+import { paintPane } from "./paint";
+import type { TimelineSource } from "./source";
+import { ROW_HELD } from "./table";
+import { newPane, ROW_MAX, ROW_MIN, type PaneView, type View } from "./view";
+import { rowSentence } from "./words";
+import { grouped } from "../format/number";
+
+const REST_MS = 140;
+const LEAST_US = 10;
+
+export interface Hover {
+  pane: number;
+  hit: Hit;
+  /** of the canvas */
+  x: number;
+  y: number;
+}
+
+export class Model {
+  readonly view: Signal<View>;
+  readonly panes: Pane[];
+  readonly active = signal(0);
+  readonly hover = signal<Hover | null>(null);
+  readonly measuring = signal(false);
+  /** what the live region says */
+  readonly spoken = signal("");
+  readonly note = signal("");
+  /** milliseconds of frames, newest last; for the benchmark and the tests */
+  readonly frames: number[] = [];
+  private canvases: (HTMLCanvasElement | null)[] = [];
+  private inks: (Ink | null)[] = [];
+  private paints: { key: string; colours: Colours; paint: Paint }[] = [];
+  private theme = 0;
+  private frame = 0;
+  private rest: ReturnType<typeof setTimeout> | undefined;
+  private moved = 0;
+  private off: (() => void)[] = [];
+  private started: boolean[] = [];
+  private statesAsked = 0;
+
+  constructor(sources: TimelineSource[], start: View, private onView: (v: View) => void) {
+    const panes = sources.map((_, i) => start.panes[i] ?? newPane());
+    this.view = signal({ ...start, panes });
+    this.panes = sources.map((s, i) => new Pane(s, i));
+    const longest = Math.max(1, ...this.panes.map((p) => p.span));
+    for (const p of this.panes) {
+      p.linked = longest;
+      this.off.push(p.source.subscribe(() => {
+        p.lanes.clear();
+        const trouble = "trouble" in p.source ? (p.source as unknown as { trouble: () => string }).trouble() : "";
+        if (trouble !== p.info.value.trouble) p.info.value = { ...p.info.value, trouble };
+        this.redraw();
+      }));
+      settle(p.source.attempts(), (a) => (p.attempts.value = a));
+      this.needGaps(p);
+      this.legendOf(p);
+      p.reorder(this.view.value, () => this.ordered(p));
+    }
+  }
+
+  dispose(): void {
+    for (const f of this.off) f();
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.rest);
+  }
+
+  get pane(): Pane {
+    return this.panes[this.active.value] ?? (this.panes[0] as Pane);
+  }
+
+  // ---- the view ----------------------------------------------------------------------------------
+
+  set(patch: Partial<View>): void {
+    const old = this.view.value;
+    const v = { ...old, ...patch };
+    this.view.value = v;
+    const changed = (...keys: (keyof View)[]) => keys.some((k) => patch[k] !== undefined && patch[k] !== old[k]);
+    if (changed("gaps")) for (const p of this.panes) this.needGaps(p);
+    if (changed("colour")) for (const p of this.panes) this.legendOf(p);
+    if (changed("filter", "mark", "sort", "desc", "group", "attempt", "only")) {
+      for (const p of this.panes) p.reorder(v, () => this.ordered(p));
+    } else if (changed("rowH", "expanded", "panes")) {
+      for (const p of this.panes) p.relayout(v);
+    }
+    if (changed("opens", "attempt", "only")) for (const p of this.panes) p.mini = p.over = null;
+    this.redraw();
+  }
+
+  setPane(i: number, patch: Partial<PaneView>): void {
+    this.set({ panes: this.view.value.panes.map((p, k) => (k === i ? { ...p, ...patch } : p)) });
+  }
+
+  private needGaps(p: Pane): void {
+    if (!this.view.value.gaps || p.gapsFound) return;
+    settle(p.source.gaps(), (g) => {
+      p.gapsFound = g;
+      if (g.from.length === 0) this.say("there are no idle gaps to squeeze");
+      p.mini = p.over = null;
+      this.redraw();
+    });
+  }
+
+  private legendOf(p: Pane): void {
+    settle(p.source.legend(p.source.colours(this.view.value.colour)), (l) => (p.legend.value = l));
+  }
+
+  private ordered(p: Pane): void {
+    const v = this.view.value;
+    if (!this.started[p.index] && p.height > 0) this.begin(p);
+    const info = p.info.value;
+    if (info.error) this.say(info.error);
+    else if (v.filter) this.say(`${grouped(info.matches, 0)} of ${grouped(p.source.rows.n, 0)} rows match`);
+    p.clampScroll();
+    this.redraw();
+  }
+
+  /** Once the size is known: to where the URL says. */
+  private begin(p: Pane): void {
+    this.started[p.index] = true;
+    const v = this.view.value;
+    p.relayout(v);
+    p.scroll = p.layout.top(p.pv(v).top);
+    p.clampScroll();
+  }
+
+  say(text: string): void {
+    this.spoken.value = text;
+  }
+
+  // ---- drawing -----------------------------------------------------------------------------------
+
+  attach(i: number, canvas: HTMLCanvasElement | null): void {
+    this.canvases[i] = canvas;
+    this.inks[i] = null;
+  }
+
+  resize(i: number, width: number, height: number): void {
+    const p = this.panes[i], c = this.canvases[i];
+    if (!p || !c || width <= 0 || height <= 0) return;
+    const px = devicePixelRatio || 1;
+    p.width = width;
+    p.height = height;
+    c.width = Math.round(width * px);
+    c.height = Math.round(height * px);
+    this.inks[i] = null;
+    p.mini = p.over = null;
+    p.relayout(this.view.value);
+    if (!this.started[i] && p.order.length > 0) this.begin(p);
+    this.paintNow(i);
+    this.redraw();
+  }
+
+  /** Colours are read again: the theme changed. */
+  retheme(): void {
+    this.theme++;
+    this.inks = [];
+    this.paints = [];
+    for (const p of this.panes) p.mini = p.over = null;
+    this.redraw();
+  }
+
+  ink(i: number): Ink | null {
+    const c = this.canvases[i];
+    if (!c) return null;
+    return (this.inks[i] ??= readInk(c));
+  }
+
+  paintFor(p: Pane): { key: string; colours: Colours; paint: Paint } | null {
+    const ink = this.ink(p.index);
+    if (!ink) return null;
+    const v = this.view.value;
+    const key = `${v.colour} ${v.lit.join(".")} ${v.hidden.join(".")} ${this.theme} ${v.opens} ${v.only ? v.attempt : -1}`;
+    const known = this.paints[p.index];
+    if (known?.key === key) return known;
+    const colours = p.source.colours(v.colour);
+    return (this.paints[p.index] = { key, colours, paint: paintOf(colours, ink, new Set(v.lit), new Set(v.hidden)) });
+  }
+
+  redraw(): void {
+    if (this.frame === 0) this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.panes.forEach((_, i) => this.paintNow(i));
+    });
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => this.rested(), REST_MS);
+  }
+
+  private paintNow(i: number): void {
+    const p = this.panes[i], c = this.canvases[i], ink = this.ink(i);
+    const ctx = c?.getContext("2d", { alpha: false });
+    if (!p || !ctx || !ink || p.width === 0) return;
+    const set = this.paintFor(p);
+    if (!set) return;
+    const from = performance.now();
+    paintPane({ ctx, pane: p, view: this.view.value, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: from - this.moved < REST_MS, again: () => this.redraw() });
+    this.frames.push(performance.now() - from);
+    if (this.frames.length > 2000) this.frames.splice(0, 1000);
+  }
+
+  /** Things have come to rest: full detail, numbers of the range, the URL. */
+  private rested(): void {
+    const v = this.view.value;
+    this.panes.forEach((p, i) => {
+      if (p.over?.quick) this.paintNow(i);
+      const [a, b] = this.range(p);
+      if (v.tab === "range") {
+        try {
+          settle(p.source.stats(p.query(v), p.order, a, b), (s) => (p.stats.value = s));
+        } catch (err) {
+          this.note.value = String(err);
+        }
+      }
+    });
+    this.stateCounts();
+    const panes = v.panes.map((pv, i) => {
+      const p = this.panes[i];
+      const top = p && p.height > 0 && this.started[i] ? Math.max(0, Math.min(p.order.length, p.layout.at(p.scroll))) : pv.top;
+      return top === pv.top ? pv : { ...pv, top };
+    });
+    if (panes.some((p, i) => p !== v.panes[i])) this.view.value = { ...v, panes };
+    this.onView(this.view.value);
+  }
+
+  /** The range that numbers are about, microseconds from head.t0: the selected one, else what is seen. */
+  range(p: Pane): [number, number] {
+    const v = this.view.value;
+    const [a, b] = v.from !== null && v.to !== null ? [Math.min(v.from, v.to), Math.max(v.from, v.to)] : p.window(v);
+    return [a + p.origin, b + p.origin];
+  }
+
+  /** What the rows are doing at the cursor, or under the pointer when there is none. */
+  stateCounts(): void {
+    const v = this.view.value;
+    const h = this.hover.value;
+    for (const p of this.panes) {
+      const t = v.cursor !== null ? v.cursor : h && p.source.local && h.pane === p.index && h.hit.where !== "none" ? h.hit.t - p.origin : null;
+      if (t === null) {
+        p.states.value = null;
+        continue;
+      }
+      const mine = ++this.statesAsked;
+      settle(p.source.states(p.query(v), p.order, t + p.origin, p.flatOptions(v)), (s) => {
+        if (mine === this.statesAsked || this.panes.length > 1 || p.source.local) p.states.value = s;
+      });
+    }
+  }
+
+  // ---- moving ------------------------------------------------------------------------------------
+
+  private motion(): void {
+    this.moved = performance.now();
+  }
+
+  /** Sets the window, kept within the dump; as long as all of it, it is all of it. */
+  private window(p: Pane, u0: number, u1: number): void {
+    const g = p.gaps(this.view.value);
+    const [wa, wb] = p.whole();
+    const lo = squeeze(g, wa + p.origin), hi = squeeze(g, wb + p.origin);
+    let len = Math.max(LEAST_US, u1 - u0);
+    if (len >= (hi - lo) * 0.9999) return this.set({ t0: null, t1: null });
+    len = Math.min(len, hi - lo);
+    let a = Math.min(Math.max(u0, lo), hi - len);
+    if (!Number.isFinite(a)) a = lo;
+    this.set({ t0: unsqueeze(g, a) - p.origin, t1: unsqueeze(g, a + len) - p.origin });
+  }
+
+  private shown(p: Pane): [number, number] {
+    const g = p.gaps(this.view.value);
+    const [a, b] = p.window(this.view.value);
+    return [squeeze(g, a + p.origin), squeeze(g, b + p.origin)];
+  }
+
+  /** factor < 1 zooms in; share is where it stays put, 0 left to 1 right. */
+  zoom(factor: number, share = this.anchor()): void {
+    this.motion();
+    const p = this.pane;
+    const [a, b] = this.shown(p);
+    const len = Math.max(LEAST_US, (b - a) * factor);
+    const at = a + (b - a) * share;
+    this.window(p, at - len * share, at - len * share + len);
+  }
+
+  /** Where zooming stays put: at the pointer, else the cursor when it is seen, else the middle. */
+  private anchor(): number {
+    const p = this.pane;
+    const axis = p.axis(this.view.value);
+    const h = this.hover.value;
+    const x = h && h.pane === p.index && h.hit.where !== "none" ? axis.x(h.hit.t) : this.view.value.cursor !== null ? axis.x(this.view.value.cursor + p.origin) : NaN;
+    return x >= 0 && x <= p.plot ? x / p.plot : 0.5;
+  }
+
+  pan(px: number): void {
+    this.motion();
+    const p = this.pane;
+    const [a, b] = this.shown(p);
+    const d = (px / p.plot) * (b - a);
+    this.window(p, a + d, b + d);
+  }
+
+  /** Times from the origin. */
+  showTimes(t0: number, t1: number): void {
+    const p = this.pane;
+    const g = p.gaps(this.view.value);
+    this.window(p, squeeze(g, t0 + p.origin), squeeze(g, t1 + p.origin));
+  }
+
+  scrollBy(px: number): void {
+    this.motion();
+    const p = this.pane;
+    p.scroll += px;
+    p.clampScroll();
+    this.redraw();
+  }
+
+  scrollTo(p: Pane, px: number): void {
+    this.motion();
+    p.scroll = px;
+    p.clampScroll();
+    this.redraw();
+  }
+
+  rowHeight(h: number): void {
+    const p = this.pane;
+    // What is in the middle stays there.
+    const mid = p.layout.at(p.scroll + p.body / 2);
+    this.set({ rowH: h === 0 ? 0 : Math.max(ROW_MIN, Math.min(ROW_MAX, Math.round(h))) });
+    for (const q of this.panes) q.over = null;
+    p.scroll = p.layout.top(mid) - p.body / 2;
+    p.clampScroll();
+    this.redraw();
+  }
+
+  /** All; when all is seen already, what is selected. */
+  fit(): void {
+    if (this.view.value.t0 === null && this.fitSelection()) return;
+    this.set({ t0: null, t1: null });
+    this.say("all of it");
+  }
+
+  fitSelection(): boolean {
+    const v = this.view.value;
+    const p = this.pane;
+    const pv = p.pv(v);
+    let a = NaN, b = NaN;
+    if (v.from !== null && v.to !== null) {
+      a = Math.min(v.from, v.to);
+      b = Math.max(v.from, v.to);
+    } else if (pv.row >= 0 && pv.row < p.source.rows.n) {
+      const slot = pv.item >= 0 ? p.slotOf(v, pv.row) : null;
+      const i = slot ? (slot.table.itemFrom[slot.at] as number) + pv.item : -1;
+      if (slot && i < (slot.table.itemFrom[slot.at + 1] as number)) {
+        a = (slot.table.start[i] as number) - p.origin;
+        b = a + (slot.table.dur[i] as number);
+      } else {
+        a = (p.source.rows.start[pv.row] as number) - p.origin;
+        b = a + (p.source.rows.dur[pv.row] as number);
+      }
+      this.reveal(p, pv.row);
+    }
+    if (!Number.isFinite(a)) return false;
+    const pad = Math.max((b - a) * 0.03, LEAST_US);
+    this.showTimes(a - pad, b + pad);
+    this.say(`${clockTime(a, 1, true)} to ${clockTime(b, 1, true)}, ${length(b - a)}`);
+    return true;
+  }
+
+  // ---- rows --------------------------------------------------------------------------------------
+
+  /** Scrolls so that a row of the dump is seen. */
+  reveal(p: Pane, row: number): void {
+    const place = (p.places[row] ?? 0) - 1;
+    if (place < 0) return;
+    const a = p.layout.top(place), b = p.layout.top(place + 1);
+    if (a < p.scroll) p.scroll = a - Math.min(p.body / 3, 3 * p.layout.rowH);
+    else if (b > p.scroll + p.body) p.scroll = Math.min(a, b - p.body + Math.min(p.body / 3, 3 * p.layout.rowH));
+    p.clampScroll();
+    this.redraw();
+  }
+
+  select(p: Pane, row: number, item = -1, quiet = false): void {
+    this.active.value = p.index;
+    const pv = p.pv(this.view.value);
+    if (row >= 0 && this.view.value.tab === "range" && (row !== pv.row || item >= 0) && !quiet) this.set({ tab: "sample" });
+    this.setPane(p.index, { row, item });
+    if (row < 0) return;
+    const place = (p.places[row] ?? 0) - 1;
+    this.say(`row ${grouped(place + 1, 0)} of ${grouped(p.order.length, 0)}: ${rowSentence(p.source, row)}`);
+  }
+
+  /** The next or previous row; from nothing, the first that is seen. */
+  step(d: number): void {
+    const p = this.pane;
+    const n = p.order.length;
+    if (n === 0) return this.say("no rows");
+    const row = p.pv(this.view.value).row;
+    const place = row >= 0 ? (p.places[row] as number) - 1 : -1;
+    const to = place < 0 ? (d > 0 ? p.visible()[0] : Math.max(0, p.visible()[1] - 2)) : Math.max(0, Math.min(n - 1, place + d));
+    this.select(p, p.order[to] as number);
+    this.reveal(p, p.order[to] as number);
+  }
+
+  /** The next or previous match, around the ends. */
+  match(d: 1 | -1): void {
+    const p = this.pane;
+    const n = p.order.length;
+    if (!this.view.value.filter) return this.say("search for something first: /");
+    if (n === 0) return this.say("nothing matches");
+    const row = p.pv(this.view.value).row;
+    let at = row >= 0 ? (p.places[row] as number) - 1 : d > 0 ? -1 : n;
+    for (let k = 0; k < n; k++) {
+      at = (at + d + n) % n;
+      const r = p.order[at] as number;
+      if (p.marks && p.marks[r] !== 1) continue;
+      this.select(p, r);
+      this.reveal(p, r);
+      return;
+    }
+    this.say("nothing matches");
+  }
+
+  toggleRow(p: Pane, row: number): void {
+    if (row < 0) return;
+    const { open } = p.pv(this.view.value);
+    const has = open.includes(row);
+    const opened = this.view.value.expanded ? has : !has;
+    if (this.view.value.rowH !== 0 && this.view.value.rowH < 4) this.rowHeight(11);
+    else if (this.view.value.rowH === 0 && p.dense(this.view.value)) this.rowHeight(11);
+    this.setPane(p.index, { open: has ? open.filter((r) => r !== row) : [...open, row], row });
+    this.reveal(p, row);
+    this.say(`${opened ? "expanded" : "collapsed"}: ${rowSentence(p.source, row)}, ${p.source.rows.lanes[row]} lanes`);
+  }
+
+  /** Marks the rows that held the step; switched on, it goes to them. */
+  toggleTail(): void {
+    const on = !this.view.value.tail;
+    this.set({ tail: on });
+    if (!on) return this.say("longest tail: not marked");
+    const v = this.view.value;
+    if (v.sort !== "end" || !v.desc) this.set({ sort: "end", desc: true });
+    const p = this.pane;
+    this.scrollTo(p, 0);
+    let held = 0;
+    for (let r = 0; r < p.source.rows.n; r++) if (((p.source.rows.flags[r] as number) & ROW_HELD) !== 0) held++;
+    this.say(held > 0 ? `${held} samples held the step` : "no sample held the step");
+  }
+
+  toggleLegend(key: string, which: "lit" | "hidden"): void {
+    const list = this.view.value[which];
+    const on = !list.includes(key);
+    this.set({ [which]: on ? [...list, key] : list.filter((k) => k !== key) });
+    for (const p of this.panes) p.mini = p.over = null;
+    const label = this.pane.legend.value.find((e) => e.key === key)?.label ?? key;
+    this.say(which === "lit" ? (on ? `${label} highlighted` : `${label} not highlighted`) : on ? `${label} hidden` : `${label} shown`);
+  }
+
+  measure(): void {
+    this.measuring.value = !this.measuring.value;
+    if (this.measuring.value) {
+      this.set({ from: null, to: null });
+      this.say("measure: drag from one point to another; Esc ends it");
+    } else this.say("measuring ended");
+  }
+
+  /** Esc: one thing after the other. */
+  escape(): boolean {
+    const v = this.view.value;
+    if (this.measuring.value) this.measuring.value = false;
+    else if (v.from !== null) this.set({ from: null, to: null });
+    else if (this.pane.pv(v).item >= 0) this.setPane(this.pane.index, { item: -1 });
+    else if (v.cursor !== null) this.set({ cursor: null });
+    else if (v.lit.length + v.hidden.length > 0) {
+      this.set({ lit: [], hidden: [] });
+      for (const p of this.panes) p.mini = p.over = null;
+    } else if (v.t0 !== null) this.set({ t0: null, t1: null });
+    else return false;
+    return true;
+  }
+
+  /** The picture as it is, in twice the resolution. */
+  picture(i: number): Promise<Blob> {
+    const p = this.panes[i], c = this.canvases[i];
+    const set = p && this.paintFor(p);
+    if (!p || !c || !set) return Promise.reject(new Error("nothing is drawn yet"));
+    const px = 2;
+    const title = 20;
+    const out = document.createElement("canvas");
+    out.width = p.width * px;
+    out.height = (p.height + title) * px;
+    const ctx = out.getContext("2d", { alpha: false });
+    if (!ctx) return Promise.reject(new Error("no canvas to draw on"));
+    const ink = readInk(c, px);
+    const sub = document.createElement("canvas");
+    sub.width = p.width * px;
+    sub.height = p.height * px;
+    const sctx = sub.getContext("2d", { alpha: false });
+    if (!sctx) return Promise.reject(new Error("no canvas to draw on"));
+    paintPane({ ctx: sctx, pane: p, view: this.view.value, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: false, again: () => undefined });
+    ctx.fillStyle = ink.surface;
+    ctx.fillRect(0, 0, out.width, out.height);
+    ctx.drawImage(sub, 0, title * px);
+    ctx.setTransform(px, 0, 0, px, 0, 0);
+    ctx.font = `600 12px ${ink.family}`;
+    ctx.fillStyle = ink.text;
+    ctx.fillText(p.source.head.dump.name, 8, 14);
+    return new Promise((resolve, reject) => out.toBlob((b) => (b ? resolve(b) : reject(new Error("the picture could not be made"))), "image/png"));
+  }
+}
+
+/** Uses a value now, or when it comes. A rejection is left to the next try. */
+function settle<T>(v: T | Promise<T>, use: (v: T) => void): void {
+  if (v instanceof Promise) v.then(use, () => undefined);
+  else use(v);
+}
