@@ -60,6 +60,7 @@ type Metrics struct {
 	from    float64 // extent of the step's own events, s since 1970
 	to      float64
 	late    int // requests of this step found in later dumps
+	origin  [numSeries]seriesFacts
 
 	hdr      Header
 	ledger   []ledgerRow // of each entry: what was generated for it, and what it kept
@@ -188,6 +189,7 @@ func (m *Metrics) requests(s *Sample) {
 	for i := range s.Requests {
 		q := &s.Requests[i]
 		m.walk.add(q, last)
+		m.note(q)
 		if v, ok := q.CompletionTokens.Known(); ok && !shared {
 			m.ledger[row].generated += v
 		}

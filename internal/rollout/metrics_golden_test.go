@@ -32,7 +32,7 @@ func dumpPath(t testing.TB, name string) string {
 // measureDump computes the metrics of a dump as a command would.
 func measureDump(t testing.TB, path string, opts MetricOptions) *Metrics {
 	t.Helper()
-	f, err := torchfile.Open(path, nil)
+	f, err := torchfile.Open(path, &torchfile.Options{Salvage: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +42,9 @@ func measureDump(t testing.TB, path string, opts MetricOptions) *Metrics {
 		m.Add(s)
 		return nil
 	})
+	if err == nil {
+		err = f.Incomplete()
+	}
 	if err != nil {
 		m.MarkPartial(err.Error())
 	}

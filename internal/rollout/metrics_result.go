@@ -58,6 +58,8 @@ type MetricsResult struct {
 	Perf []Metric
 	// PerfStep counts each request once, in the step that it ran in: perf_step/.
 	PerfStep []Metric
+
+	why *reasons
 }
 
 // Find returns the metric of a key in a view.
@@ -163,6 +165,7 @@ func (m *Metrics) Result() *MetricsResult {
 		m.perfResult(r, t)
 		m.perfStep(r, "perf_step/", t)
 	}
+	r.why = m.reasons(r)
 	if m.partial != "" {
 		for _, view := range [][]Metric{r.Compat, r.Perf, r.PerfStep} {
 			for i := range view {

@@ -129,11 +129,9 @@ func npRounded(v torchfile.Value, x float64) string {
 	case err != nil || n.Type.Kind != 'f':
 		return v.PyStr()
 	case n.Type.Size == 4: // all of it in float32
-		r := float32(math.RoundToEven(float64(float32(x)*10))) / 10
-		if s := strconv.FormatFloat(float64(r), 'g', -1, 32); strings.ContainsAny(s, ".en") {
-			return s
-		}
-		return strconv.FormatFloat(float64(r), 'f', 1, 32)
+		return pyFloatBits(float64(float32(math.RoundToEven(float64(float32(x)*10)))/10), 32)
+	case n.Type.Size == 2:
+		return strconv.FormatFloat(npRound1(x), 'f', 1, 32)
 	}
 	return pyFloatStr(npRound1(x))
 }

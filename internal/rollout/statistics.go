@@ -128,7 +128,10 @@ func npRound1(x float64) float64 { return math.RoundToEven(x*10) / 10 }
 
 // pyFloatStr is Python's str() of a float: the shortest digits that read back, with an exponent below
 // 1e-4 and from 1e16 on.
-func pyFloatStr(x float64) string {
+func pyFloatStr(x float64) string { return pyFloatBits(x, 64) }
+
+// pyFloatBits is pyFloatStr of a float of that many bits, as numpy shows its float32.
+func pyFloatBits(x float64, bits int) string {
 	switch {
 	case math.IsNaN(x):
 		return "nan"
@@ -137,12 +140,12 @@ func pyFloatStr(x float64) string {
 	case math.IsInf(x, -1):
 		return "-inf"
 	}
-	s := strconv.FormatFloat(x, 'e', -1, 64)
+	s := strconv.FormatFloat(x, 'e', -1, bits)
 	e, _ := strconv.Atoi(s[strings.IndexByte(s, 'e')+1:])
 	if x != 0 && (e < -4 || e >= 16) {
 		return s // Go and Python both write at least two digits of exponent
 	}
-	s = strconv.FormatFloat(x, 'f', -1, 64)
+	s = strconv.FormatFloat(x, 'f', -1, bits)
 	if !strings.Contains(s, ".") {
 		s += ".0"
 	}
