@@ -475,6 +475,11 @@ func (s *Sender) Flush(ctx context.Context) error {
 	idle := s.idle
 	s.mu.Unlock()
 	select {
+	case <-idle: // also when ctx is done already
+		return nil
+	default:
+	}
+	select {
 	case <-idle:
 		return nil
 	case <-ctx.Done():

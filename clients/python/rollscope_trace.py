@@ -642,7 +642,7 @@ def trace_function(
             signature: Optional[inspect.Signature] = inspect.signature(fn)
         except Exception:
             signature = None
-        label = getattr(fn, "__module__", "") + "." + getattr(fn, "__qualname__", repr(fn))
+        label = "%s.%s" % (getattr(fn, "__module__", None), getattr(fn, "__qualname__", None) or repr(fn))
 
         def span_of(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[trace_span]:
             if not _state.enabled:
@@ -1147,7 +1147,10 @@ class Sender:
         return None
 
     def _drop(self, reason: str, samples: int) -> None:
-        self._dropped[reason] = self._dropped.get(reason, 0) + samples
+        if samples:
+            if reason not in self._dropped:
+                logger.warning("tracing: %d samples were not sent (%s; last error: %s); more are only counted", samples, reason, self._last_error)
+            self._dropped[reason] = self._dropped.get(reason, 0) + samples
 
     def _enqueue(self, batch: _Batch, key: Tuple[str, int], upload: _Upload, final: bool) -> int:
         with self._changed:
