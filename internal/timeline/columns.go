@@ -154,7 +154,7 @@ type Columns struct {
 
 	attrs, details blockWriter
 	texts          textWriter
-	blobs          []blob // of attrs, details and texts
+	blobs          blobs // of attrs, details and texts
 
 	req2item []int32 // scratch
 }

@@ -51,7 +51,7 @@ func Levels(c *Columns, o LevelOptions) (*Columns, error) {
 		if w, err = ix.levels(whole, pixels, lanes, t0, max(t1, t0+1)); err != nil {
 			return nil, err
 		}
-		if w.Items() <= o.MaxItems || pixels <= 50 {
+		if w.Items() <= o.MaxItems || pixels <= 8 {
 			break
 		}
 		if pixels /= 2; pixels < 1000 {
@@ -106,13 +106,13 @@ func (ix *Index) levels(whole []bool, pixels int, perLane bool, t0, t1 int64) (*
 	}
 	w.attrs.flush(&w.blobs)
 	for _, b := range ix.head.Details {
-		w.details.blocks = append(w.details.blocks, Block{b.From, b.Rows, len(w.blobs)})
-		w.blobs = append(w.blobs, ix.c.blobs[b.Blob])
+		w.details.blocks = append(w.details.blocks, Block{b.From, b.Rows, len(w.blobs.list)})
+		w.blobs.list = append(w.blobs.list, ix.c.blobs.list[b.Blob])
 	}
 	w.details.next = ix.Rows()
 	for _, t := range ix.head.Texts {
-		w.texts.blocks = append(w.texts.blocks, TextBlock{t.Rows, len(w.blobs)})
-		w.blobs = append(w.blobs, ix.c.blobs[t.Blob])
+		w.texts.blocks = append(w.texts.blocks, TextBlock{t.Rows, len(w.blobs.list)})
+		w.blobs.list = append(w.blobs.list, ix.c.blobs.list[t.Blob])
 	}
 	return w, nil
 }

@@ -45,15 +45,23 @@ func (d *deflater) blob(raw []byte) blob {
 	return blob{append([]byte(nil), d.buf.Bytes()...), len(raw), "deflate"}
 }
 
+// blobs are pieces in the order in which they will stand.
+type blobs struct {
+	list []blob
+	zip  deflater
+}
+
+func (b *blobs) add(raw []byte) { b.list = append(b.list, b.zip.blob(raw)) }
+
 // ownBlob is the size from which a column has a blob of its own, so that a reader can inflate several
 // at once; smaller ones share.
 const ownBlob = 32 << 10
 
 // writeContainer writes head, its blobs and the columns. The head's Columns and Blobs are filled.
-func writeContainer(w io.Writer, head *Head, cols []column, blobs []blob) error {
-	var d deflater
+func writeContainer(w io.Writer, head *Head, cols []column, pieces *blobs) error {
+	d := &pieces.zip
 	var shared, buf []byte
-	blobs = blobs[:len(blobs):len(blobs)]
+	blobs := pieces.list[:len(pieces.list):len(pieces.list)]
 	head.Columns = make([]ColumnInfo, 0, len(cols))
 	var inShared []int
 	for _, c := range cols {
@@ -112,7 +120,7 @@ func writeContainer(w io.Writer, head *Head, cols []column, blobs []blob) error 
 func (c *Columns) Encode(w io.Writer) error {
 	c.settle()
 	c.flush()
-	return writeContainer(w, &c.Head, c.columns(), c.blobs)
+	return writeContainer(w, &c.Head, c.columns(), &c.blobs)
 }
 
 // ErrContainer is what every error of [Decode] wraps.

@@ -223,8 +223,8 @@ func (c *Columns) takeBlocks(f *container) error {
 	c.texts.blocks = c.Head.Texts
 	for i, b := range f.head.Blobs {
 		if used[i] != 0 {
-			c.blobs = append(c.blobs, blob{f.data[b.Offset : b.Offset+b.Bytes], b.Raw, b.Enc})
-			used[i] = len(c.blobs)
+			c.blobs.list = append(c.blobs.list, blob{f.data[b.Offset : b.Offset+b.Bytes], b.Raw, b.Enc})
+			used[i] = len(c.blobs.list)
 		}
 	}
 	for _, list := range [][]Block{c.attrs.blocks, c.details.blocks} {

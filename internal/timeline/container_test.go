@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -106,7 +107,7 @@ func contentOf(t testing.TB, data []byte) []byte {
 	}
 	out.Attrs, out.Details = all(c.Head.Attrs), all(c.Head.Details)
 	for _, b := range c.Head.Texts {
-		raw, err := inflate(c.blobs[b.Blob], nil)
+		raw, err := inflate(c.blobs.list[b.Blob], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,10 +219,12 @@ func TestDecodeDamaged(t *testing.T) {
 	}
 	b := bytes.Clone(whole)
 	for i := range b {
-		for _, x := range []byte{0x01, 0x80, 0xff} {
+		for _, x := range []byte{0x01, 0x80} {
 			b[i] ^= x
 			if c, err := Decode(b); err == nil {
-				exercise(c)
+				if i%16 == 0 {
+					exercise(c)
+				}
 			} else if !errors.Is(err, ErrContainer) {
 				t.Fatalf("byte %d: %v is no ErrContainer", i, err)
 			}
@@ -232,7 +235,10 @@ func TestDecodeDamaged(t *testing.T) {
 
 // exercise asks everything of a container that was read.
 func exercise(c *Columns) {
-	c.settle()
+	ix := NewIndex(c)
+	_ = ask(ix) // an error is fine: attributes are read when asked for
+	_ = WritePerfetto(io.Discard, ix, Query{}, 0, 0)
+	_, _ = Levels(c, LevelOptions{MaxItems: 1})
 }
 
 func FuzzDecode(f *testing.F) {

@@ -24,7 +24,6 @@ type blockWriter struct {
 	next   int // row that comes next
 	buf    []byte
 	rows   int // in buf
-	zip    deflater
 }
 
 // begin makes room for a row's value, which the caller appends to w.buf.
@@ -37,7 +36,7 @@ func (w *blockWriter) begin() {
 }
 
 // end completes a row's value; blobs is appended to when a block is full.
-func (w *blockWriter) end(blobs *[]blob) {
+func (w *blockWriter) end(blobs *blobs) {
 	w.rows++
 	w.next++
 	if w.rows == blockRows || len(w.buf) >= blockBytes {
@@ -45,13 +44,13 @@ func (w *blockWriter) end(blobs *[]blob) {
 	}
 }
 
-func (w *blockWriter) flush(blobs *[]blob) {
+func (w *blockWriter) flush(blobs *blobs) {
 	if w.rows == 0 {
 		return
 	}
 	w.buf = append(w.buf, ']')
-	w.blocks = append(w.blocks, Block{From: w.next - w.rows, Rows: w.rows, Blob: len(*blobs)})
-	*blobs = append(*blobs, w.zip.blob(w.buf))
+	w.blocks = append(w.blocks, Block{From: w.next - w.rows, Rows: w.rows, Blob: len(blobs.list)})
+	blobs.add(w.buf)
 	w.rows = 0
 	if cap(w.buf) > 4*blockBytes {
 		w.buf = nil
@@ -245,7 +244,6 @@ type textWriter struct {
 	blocks []TextBlock
 	rows   []int
 	buf    []byte
-	zip    deflater
 }
 
 const (
@@ -272,12 +270,12 @@ func (c *Columns) AddText(ordinal int, prompt, response string) {
 	}
 }
 
-func (w *textWriter) flush(blobs *[]blob) {
+func (w *textWriter) flush(blobs *blobs) {
 	if len(w.rows) == 0 {
 		return
 	}
-	w.blocks = append(w.blocks, TextBlock{Rows: w.rows, Blob: len(*blobs)})
-	*blobs = append(*blobs, w.zip.blob(append(w.buf, ']')))
+	w.blocks = append(w.blocks, TextBlock{Rows: w.rows, Blob: len(blobs.list)})
+	blobs.add(append(w.buf, ']'))
 	w.rows, w.buf = nil, nil
 }
 
@@ -302,7 +300,7 @@ func Text(v torchfile.Value, limit int) string {
 
 // readBlock returns the values of the rows of block b of list, as raw JSON.
 func (c *Columns) readBlock(b Block) ([]json.RawMessage, error) {
-	raw, err := inflate(c.blobs[b.Blob], nil)
+	raw, err := inflate(c.blobs.list[b.Blob], nil)
 	if err != nil {
 		return nil, bad("attributes from row %d: %w", b.From, err)
 	}

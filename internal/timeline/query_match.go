@@ -317,11 +317,11 @@ func (ix *Index) attr(key string) (*attrValues, error) {
 	plainKey := bytes.Equal(appendQuoted(nil, []byte(key)), quoted)
 	var buf []byte
 	for _, b := range ix.head.Attrs {
-		raw, err := inflate(ix.c.blobs[b.Blob], buf)
+		raw, err := inflate(ix.c.blobs.list[b.Blob], buf)
 		if err != nil {
 			return nil, bad("attributes from row %d: %w", b.From, err)
 		}
-		if ix.c.blobs[b.Blob].enc != "none" {
+		if ix.c.blobs.list[b.Blob].enc != "none" {
 			buf = raw
 		}
 		if plainKey && !bytes.Contains(raw, quoted) {

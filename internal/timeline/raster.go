@@ -283,12 +283,15 @@ type painter struct {
 	part   [NumClasses][]int32 // covered 1/256 pixels
 	full   [NumClasses][]int32 // differences of the number of rows that cover all of a pixel
 	used   [NumClasses]bool
+	total  []int64 // by pixel
+	best   []int32
 	dots   []uint8 // class + 1
 	dotted bool
 }
 
 func newPainter(w int, t0, t1 int64) *painter {
-	p := &painter{w: w, t0: t0, t1: t1, scale: float64(w * 256), span: float64(t1 - t0), dots: make([]uint8, w)}
+	p := &painter{w: w, t0: t0, t1: t1, scale: float64(w * 256), span: float64(t1 - t0), dots: make([]uint8, w),
+		total: make([]int64, w), best: make([]int32, w)}
 	all := make([]int32, 2*int(NumClasses)*(w+1))
 	for c := range p.part {
 		p.part[c], all = all[:w+1:w+1], all[w+1:]
@@ -355,8 +358,9 @@ func (p *painter) add(s stretches) {
 
 // finish writes the line and forgets its rows.
 func (p *painter) finish(rows int, class, fill []uint8) {
-	var total [maxSide]int64
-	var best [maxSide]int32
+	total, best := p.total, p.best
+	clear(total)
+	clear(best)
 	for c := range p.part {
 		if !p.used[c] {
 			continue

@@ -1,0 +1,171 @@
+package timeline
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollscope/rollscope/torchfile"
+)
+
+const template = "<!doctype html><html><head>\n<meta charset=utf-8>\n<title>Rollscope</title>\n</head><body>\n  " +
+	PagePlaceholder + "\n<script>run('" + `x` + "')</script></body></html>\n"
+
+func TestPage(t *testing.T) {
+	c := handmade(t)
+	c.Head.Dump.Fingerprint = `z1:</script><script>alert(1)</script>`
+	var b bytes.Buffer
+	err := WritePage(&b, []byte(template), c, PageOptions{Title: "a\";document.title=\"PWNED</title><script>\n\u2028\".pt", Cache: &CacheMark{12, "ab"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	if n := strings.Count(page, "<script"); n != 3 {
+		t.Errorf("the page has %d script elements, not 3:\n%.2000s", n, page)
+	}
+	if n := strings.Count(page, "<title>"); n != 1 || !strings.Contains(page, "<title>a&#34;;document.title=&#34;PWNED&lt;/title&gt;&lt;script&gt;  &#34;.pt</title>") {
+		t.Errorf("the title is not escaped:\n%.1000s", page)
+	}
+	m, err := ReadPageMark(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Fingerprint != c.Head.Dump.Fingerprint || m.Cache == nil || m.Cache.Bytes != 12 {
+		t.Errorf("the mark is %+v", m)
+	}
+	if !m.Fits("v0.0.0-test", c.Head.Dump.Fingerprint) || m.Fits("v1", c.Head.Dump.Fingerprint) || m.Fits("v0.0.0-test", "z1:") {
+		t.Error("Fits does not tell pages apart")
+	}
+	_, rest, _ := strings.Cut(page, dataStart)
+	data, _, _ := strings.Cut(rest, scriptEnd)
+	raw, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(raw, encode(t, c)) {
+		t.Error("the page holds another container")
+	}
+}
+
+func TestPageTemplates(t *testing.T) {
+	for name, tpl := range map[string]string{"none": "<html></html>", "twice": PagePlaceholder + "\n" + PagePlaceholder, "inside a line": "x" + PagePlaceholder} {
+		if err := WritePage(io.Discard, []byte(tpl), handmade(t), PageOptions{}); err == nil {
+			t.Errorf("placeholder %s: no error", name)
+		}
+	}
+	var b bytes.Buffer
+	if err := WritePage(&b, []byte(PagePlaceholder), handmade(t), PageOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPageMark(&b); err != nil {
+		t.Errorf("a page without a title: %v", err)
+	}
+	for _, s := range []string{"", "<html>", markStart, markStart + "{}" + scriptEnd, markStart + "[" + scriptEnd, markStart + `{"format":"x"}` + scriptEnd} {
+		if _, err := ReadPageMark(strings.NewReader(s)); !errors.Is(err, ErrNoMark) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+type failing struct{ after int }
+
+var errFull = errors.New("no space left on device")
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.after -= len(b); f.after < 0 {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+// TestWritersReport cuts every writer short.
+func TestWritersReport(t *testing.T) {
+	c := handmade(t)
+	for name, write := range map[string]func(io.Writer) error{
+		"page":     func(w io.Writer) error { return WritePage(w, []byte(template), c, PageOptions{}) },
+		"encode":   func(w io.Writer) error { return c.Encode(w) },
+		"perfetto": func(w io.Writer) error { return WritePerfetto(w, NewIndex(c), Query{}, 0, 0) },
+	} {
+		for _, n := range []int{0, 10, 1000} {
+			if err := write(&failing{n}); !errors.Is(err, errFull) {
+				t.Errorf("%s after %d bytes: %v", name, n, err)
+			}
+		}
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	seen := map[string]string{}
+	files, err := filepath.Glob("../../torchfile/testdata/dumps/*.pt")
+	if err != nil || len(files) < 20 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		f, err := torchfile.Open(path, &torchfile.Options{Salvage: true})
+		if errors.Is(err, torchfile.ErrNotTorch) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Fingerprint(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, twice := seen[got]; twice {
+			t.Errorf("%s and %s have one fingerprint", path, other)
+		}
+		seen[got] = path
+		// The name and the way it is read do not matter.
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := torchfile.OpenBytes(b, &torchfile.Options{Salvage: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := Fingerprint(m); err != nil || again != got {
+			t.Errorf("%s: %s from memory, %s from the file: %v", path, again, got, err)
+		}
+	}
+}
+
+// TestFingerprintOfLargeFiles changes one byte of a record through the writer: sampled or not, the
+// record's checksum gives it away.
+func TestFingerprintOfLargeFiles(t *testing.T) {
+	dump := func(x byte) string {
+		var b bytes.Buffer
+		w := torchfile.NewWriter(&b, nil)
+		data := make([]byte, 1<<20)
+		data[500_001] = x
+		w.BeginDict()
+		w.Key("a")
+		w.Bytes(data)
+		w.EndDict()
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := torchfile.OpenBytes(b.Bytes(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Fingerprint(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if dump(1) == dump(2) {
+		t.Error("a changed byte gives the same fingerprint")
+	}
+	if dump(1) != dump(1) {
+		t.Error("the same content gives two fingerprints")
+	}
+}
