@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -131,16 +132,104 @@ func python(t *testing.T, script, path string) []map[string]any {
 	return lines
 }
 
-// tbPoints reads the one event file of a directory with the independent reader: points, and events that
-// hold scalars.
-func tbPoints(t *testing.T, dir string) (points map[point]string, order []point, events int) {
+// ownEvents and ownRecords read as the independent readers do, with our codecs. Starting Python for every
+// file takes longer than all else: the tests of the cases do, and there the two are compared.
+func ownEvents(t *testing.T, path string) []map[string]any {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rd := tfevents.NewReader(f, tfevents.Options{})
+	var out []map[string]any
+	for {
+		e, err := rd.Next()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		values := []any{}
+		for _, v := range e.Values {
+			text := strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(v.Number, 'g', -1, 64), "+"))
+			values = append(values, []any{v.Tag, text})
+		}
+		out = append(out, map[string]any{"step": float64(e.Step), "values": values})
+	}
+}
+
+func ownRecords(t *testing.T, path string) []map[string]any {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rd := wandbfile.NewReader(f, wandbfile.Options{})
+	var out []map[string]any
+	for {
+		r, err := rd.Next()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		m := map[string]any{"num": float64(r.Num)}
+		if r.Kind == wandbfile.KindHistory {
+			items := []any{}
+			for _, it := range r.Items {
+				items = append(items, []any{it.Name(), it.JSON})
+			}
+			m["history"], m["step"] = items, []any{float64(r.Step)}
+		}
+		out = append(out, m)
+	}
+}
+
+// compare checks that both readers see the same.
+func compare(t *testing.T, path string, own, independent []map[string]any) {
+	t.Helper()
+	if len(own) != len(independent) {
+		t.Errorf("%s: %d records by our reader, %d by the independent one", path, len(own), len(independent))
+		return
+	}
+	for i := range own {
+		for _, key := range []string{"step", "num", "history"} {
+			if !reflect.DeepEqual(own[i][key], independent[i][key]) {
+				t.Errorf("%s: record %d: %v and %v", path, i, own[i][key], independent[i][key])
+			}
+		}
+	}
+}
+
+// by says who reads.
+type by bool
+
+const (
+	us         by = false
+	pythonToo  by = true
+	eventsPy      = "../tfevents/testdata/check_events.py"
+	runFilesPy    = "../wandbfile/testdata/read_wandb.py"
+)
+
+// tbPoints reads the one event file of a directory: points, and events that hold scalars.
+func tbPoints(t *testing.T, who by, dir string) (points map[point]string, order []point, events int) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "*tfevents*"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%s: event files %v, %v", dir, found, err)
 	}
 	points = map[point]string{}
-	for _, e := range python(t, "../tfevents/testdata/check_events.py", found[0]) {
+	all := ownEvents(t, found[0])
+	if who == pythonToo {
+		other := python(t, eventsPy, found[0])
+		compare(t, found[0], all, other)
+		all = other
+	}
+	for _, e := range all {
 		values := e["values"].([]any)
 		if len(values) > 0 {
 			events++
@@ -162,11 +251,17 @@ func tbPoints(t *testing.T, dir string) (points map[point]string, order []point,
 	return points, order, events
 }
 
-// wbRows reads a run file with the independent reader: the rows, and the record of each other kind.
-func wbRows(t *testing.T, path string) (rows []map[string]string, other map[string][]map[string]any) {
+// wbRows reads a run file: the rows and, when Python reads, the records of each other kind.
+func wbRows(t *testing.T, who by, path string) (rows []map[string]string, other map[string][]map[string]any) {
 	t.Helper()
 	other = map[string][]map[string]any{}
-	for i, r := range python(t, "../wandbfile/testdata/read_wandb.py", path) {
+	all := ownRecords(t, path)
+	if who == pythonToo {
+		independent := python(t, runFilesPy, path)
+		compare(t, path, all, independent)
+		all = independent
+	}
+	for i, r := range all {
 		if int(r["num"].(float64)) != i+1 {
 			t.Errorf("record %d has number %v", i+1, r["num"])
 		}
@@ -274,7 +369,7 @@ func TestInterleavedAxes(t *testing.T) {
 		}
 	}
 
-	got, order, events := tbPoints(t, filepath.Join(tbDir, "run"))
+	got, order, events := tbPoints(t, pythonToo, filepath.Join(tbDir, "run"))
 	if events != 9 || len(got) != 9 {
 		t.Errorf("tensorboard: %d events, %d points", events, len(got))
 	}
@@ -292,7 +387,7 @@ func TestInterleavedAxes(t *testing.T) {
 		last[p.key] = p.step
 	}
 
-	rows, other := wbRows(t, runFile(t, wbDir, "run", 0))
+	rows, other := wbRows(t, pythonToo, runFile(t, wbDir, "run", 0))
 	if len(rows) != 9 {
 		t.Fatalf("wandb: %d rows, want 9", len(rows))
 	}
@@ -346,12 +441,12 @@ func TestAllMetricsOfAStepAreOneRow(t *testing.T) {
 	s.Metrics = append(s.Metrics, Metric{Key: "perf/tokens_per_gpu_per_sec", Value: 3, Unknown: true})
 	mustLog(t, both, s)
 	mustClose(t, both)
-	rows, _ := wbRows(t, runFile(t, wbDir, "run", 0))
+	rows, _ := wbRows(t, us, runFile(t, wbDir, "run", 0))
 	want := map[string]string{"rollout/step": "7", "rollout/reward": "0.5", "perf/rollout_time": "40", "perf_step/request/count": "12", "_step": "0", "_timestamp": "1.78e+09", "_runtime": "0"}
 	if len(rows) != 1 || !reflect.DeepEqual(rows[0], want) {
 		t.Errorf("rows %v, want one: %v", rows, want)
 	}
-	points, _, events := tbPoints(t, filepath.Join(tbDir, "run"))
+	points, _, events := tbPoints(t, us, filepath.Join(tbDir, "run"))
 	if events != 1 || len(points) != 3 {
 		t.Errorf("%d events with %d points, want 1 with 3", events, len(points))
 	}
@@ -414,16 +509,16 @@ func TestResume(t *testing.T) {
 			t.Errorf("%s: %s at %d = %v, want %v of attempt %v", what, key, n, got, want, a)
 		}
 	}
-	points, _, events := tbPoints(t, filepath.Join(tbDir, "run"))
+	points, _, events := tbPoints(t, pythonToo, filepath.Join(tbDir, "run"))
 	if events != 32 || len(points) != 48 {
 		t.Errorf("tensorboard: %d events, %d points; want 16 steps on each of two axes, 48 points", events, len(points))
 	}
 	for p, v := range points {
 		check("tensorboard", Axis(p.axis), p.step, p.key, parse(t, v))
 	}
-	first, _, _ := tbPoints(t, filepath.Join(tbDir, "run.attempt-0"))
-	rows, other := wbRows(t, runFile(t, wbDir, "run", 1))
-	firstRows, firstOther := wbRows(t, runFile(t, wbDir, "run", 0))
+	first, _, _ := tbPoints(t, pythonToo, filepath.Join(tbDir, "run.attempt-0"))
+	rows, other := wbRows(t, pythonToo, runFile(t, wbDir, "run", 1))
+	firstRows, firstOther := wbRows(t, pythonToo, runFile(t, wbDir, "run", 0))
 	if len(rows) != 32 || len(firstRows) != 30 {
 		t.Errorf("wandb: %d and %d rows, want 32 and the first attempt's 30", len(rows), len(firstRows))
 	}
@@ -605,8 +700,8 @@ func TestDamagedFilesAreWrittenAgain(t *testing.T) {
 	two := Multi(newTB(t, dir+"/tb", Options{}), newWB(t, dir+"/wb", Options{}))
 	mustLog(t, two, steps...)
 	mustClose(t, two)
-	points, _, events := tbPoints(t, dir+"/tb/run")
-	rows, _ := wbRows(t, wbFile)
+	points, _, events := tbPoints(t, us, dir+"/tb/run")
+	rows, _ := wbRows(t, us, wbFile)
 	if events != 20 || len(points) != 30 || len(rows) != 20 {
 		t.Errorf("%d events, %d points, %d rows; want 20, 30, 20", events, len(points), len(rows))
 	}
@@ -706,12 +801,12 @@ func TestOutOfOrderInFiles(t *testing.T) {
 			}
 		}
 		mustClose(t, tr)
-		points, _, _ := tbPoints(t, sub+"/tb/r")
-		want := map[point]string{{"rollout/a", "rollout/step", 1}: "1.0", {"rollout/a", "rollout/step", 3}: "30.0", {"rollout/a", "rollout/step", 5}: "50.0"}
+		points, _, _ := tbPoints(t, us, sub+"/tb/r")
+		want := map[point]string{{"rollout/a", "rollout/step", 1}: "1", {"rollout/a", "rollout/step", 3}: "30", {"rollout/a", "rollout/step", 5}: "50"}
 		if !reflect.DeepEqual(points, want) {
 			t.Errorf("reopened %v: %v, want %v", reopen, points, want)
 		}
-		rows, _ := wbRows(t, runFile(t, sub+"/wb", "r", 1))
+		rows, _ := wbRows(t, us, runFile(t, sub+"/wb", "r", 1))
 		got := map[string]string{}
 		for _, row := range rows {
 			got[row["rollout/step"]] = row["rollout/a"]
@@ -729,8 +824,8 @@ func TestValuesThatAreNotFinite(t *testing.T) {
 	both := Multi(tb, wb)
 	mustLog(t, both, step("run", AxisTrain, 1, at(0), "train/a", math.NaN(), "train/b", math.Inf(1), "train/c", math.Inf(-1), "train/d", 1e300))
 	mustClose(t, both)
-	points, _, _ := tbPoints(t, filepath.Join(tbDir, "run"))
-	rows, _ := wbRows(t, runFile(t, wbDir, "run", 0))
+	points, _, _ := tbPoints(t, us, filepath.Join(tbDir, "run"))
+	rows, _ := wbRows(t, us, runFile(t, wbDir, "run", 0))
 	for key, want := range map[string][2]string{"train/a": {"nan", "NaN"}, "train/b": {"inf", "Infinity"}, "train/c": {"-inf", "-Infinity"}, "train/d": {"inf", "1e+300"}} {
 		if got := points[point{key, "train/step", 1}]; got != want[0] {
 			t.Errorf("tensorboard: %s = %q, want %q", key, got, want[0])
@@ -871,7 +966,7 @@ func TestRunNamesStayApart(t *testing.T) {
 		t.Errorf("%v", entries)
 	}
 	for i, name := range names {
-		points, _, _ := tbPoints(t, filepath.Join(dir, dirName(name)))
+		points, _, _ := tbPoints(t, us, filepath.Join(dir, dirName(name)))
 		if got := points[point{"rollout/a", "rollout/step", 1}]; parse(t, got) != float64(i) {
 			t.Errorf("%q: %v", name, points)
 		}
@@ -903,12 +998,14 @@ func TestConcurrentLogs(t *testing.T) {
 	}
 	wg.Wait()
 	mustClose(t, both)
-	points, _, _ := tbPoints(t, filepath.Join(tbDir, "run"))
-	rows, _ := wbRows(t, runFile(t, wbDir, "run", 0))
+	points, _, _ := tbPoints(t, us, filepath.Join(tbDir, "run"))
+	rows, _ := wbRows(t, us, runFile(t, wbDir, "run", 0))
 	if len(points) != 80 || len(rows) != 80 {
 		t.Errorf("%d points, %d rows", len(points), len(rows))
 	}
 }
+
+var errNoSpace error = syscall.ENOSPC
 
 // fullDisk is a file on a disk that has room for so many more bytes.
 type fullDisk struct {
@@ -957,10 +1054,10 @@ func TestFullDisk(t *testing.T) {
 			mustClose(t, tr)
 			n := 0
 			if kind == "wandb" {
-				rows, _ := wbRows(t, runFile(t, dir, "run", 0))
+				rows, _ := wbRows(t, us, runFile(t, dir, "run", 0))
 				n = len(rows)
 			} else {
-				_, _, n = tbPoints(t, filepath.Join(dir, "run"))
+				_, _, n = tbPoints(t, us, filepath.Join(dir, "run"))
 			}
 			if n != 3 {
 				t.Errorf("%d steps in the file, want 3", n)
@@ -982,8 +1079,8 @@ func TestUnwritableDirectory(t *testing.T) {
 	}
 }
 
-func TestEncodedStepsAreSmall(t *testing.T) {
-	// What a run costs on disk: 1000 steps of 80 keys.
+func TestStepsAreSmall(t *testing.T) {
+	// What a run costs on disk: 100 steps of 80 keys take less than 100 bytes a value.
 	tbDir, wbDir := t.TempDir(), t.TempDir()
 	both := Multi(newTB(t, tbDir, Options{}), newWB(t, wbDir, Options{}))
 	for i := range 100 {

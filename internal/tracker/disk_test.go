@@ -1,5 +1,0 @@
-package tracker
-
-import "syscall"
-
-var errNoSpace error = syscall.ENOSPC
