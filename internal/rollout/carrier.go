@@ -12,6 +12,13 @@ import (
 // traceVersion is the version of the carrier that slime writes.
 const traceVersion = 1
 
+const (
+	// maxEvents bounds the events of one carrier; each takes some 200 bytes of memory.
+	maxEvents = 1 << 21
+	// maxIDs bounds the bytes of the ids of one carrier.
+	maxIDs = 1 << 27
+)
+
 // trace reads a sample's carrier: a dict (or an object with the same attributes) whose events are a
 // list. What is odd about it is noted and passed over.
 func (r *reader) trace(v torchfile.Value) {
@@ -33,7 +40,7 @@ func (r *reader) trace(v torchfile.Value) {
 		return
 	}
 	var events, id, version, attempt torchfile.Value
-	if !each(v, func(key []byte, x torchfile.Value) {
+	if !r.each(v, func(key []byte, x torchfile.Value) {
 		switch string(key) {
 		case "events":
 			events = x
@@ -93,8 +100,8 @@ func (r *reader) readEvents(list torchfile.Value) {
 	t.Total = list.Len()
 	r.spans.ids = r.spans.ids[:0]
 	for i, x := range list.All() {
-		if r.events--; r.events < 0 {
-			r.problem("too_many_events", "trace", "carriers that share events have more of them than the file has bytes")
+		if r.events--; r.events < 0 || i == maxEvents {
+			r.problem("too_many_events", "trace", "events beyond "+strconv.Itoa(i)+" were left out")
 			break
 		}
 		r.event(i, x)
@@ -117,7 +124,7 @@ func (r *reader) event(i int, v torchfile.Value) {
 		r.eventProblem("event_skipped", i, "", what)
 	}
 	var ts, kind, name, attempt, spanID, parentID torchfile.Value
-	if !each(v, func(key []byte, x torchfile.Value) {
+	if !r.each(v, func(key []byte, x torchfile.Value) {
 		switch string(key) {
 		case "ts":
 			ts = x
@@ -197,6 +204,10 @@ func (r *reader) event(i int, v torchfile.Value) {
 
 // eventID copies an id to the arena. What Python takes for false is no id.
 func (r *reader) eventID(i int, where string, v torchfile.Value) textSpan {
+	if len(r.text.buf) > maxIDs {
+		r.eventProblem("too_many_ids", i, where, "the ids take too much memory")
+		return textSpan{}
+	}
 	if b := v.RawStr(); b != nil {
 		if len(b) > maxWord {
 			r.eventProblem("long_span_id", i, where, "longer than 256 bytes")

@@ -33,11 +33,14 @@ func isFalse(v torchfile.Value) bool {
 	return false
 }
 
-// pyFloat is Python's float(v): numbers and bools in any form, and the text of one.
+// pyFloat is Python's float(v): numbers and bools in any form, and the text of one. Integers beyond 64
+// bits, of which Python takes those up to 2^1024, are no time.
 func pyFloat(v torchfile.Value) (float64, bool) {
+	if bigInt(v) {
+		return 0, false
+	}
 	if f, _, ok := number(v); ok {
-		// Python's float() of an integer that is too large is an OverflowError.
-		return f, finite(f) || v.Kind() != torchfile.KindInt
+		return f, true
 	}
 	switch v.Kind() {
 	case torchfile.KindStr:

@@ -117,6 +117,7 @@ type reader struct {
 	roots   []string
 	entries int64 // how many more entries may be looked at
 	events  int64 // how many more events may be looked at
+	work    int64 // how many more steps may be taken within dicts and masks; see afford
 
 	dataset string
 	stack   []uint64 // identities of the lists around an entry
@@ -132,11 +133,24 @@ func newReader(f *torchfile.File, opts Options, visit func(*Sample) error) *read
 	if opts.Eval {
 		r.hdr.Kind = Eval
 	}
-	// A file has no more entries than bytes, but lists that hold each other many times do. Compressed
-	// files have a few more.
-	r.entries = 4*f.Size() + 1<<20
-	r.events = 16*f.Size() + 1<<22
+	// A file has no more entries, events or dict entries than bytes, but what is referred to over and over
+	// has: that must not be paid for each time.
+	size := pickleSize(f)
+	r.entries = 2*size + 1<<20
+	r.events = 2*size + 1<<20
+	r.work = 4*size + 1<<22
 	return r
+}
+
+// pickleSize is at least the size of the file's pickle in bytes, which is compressed in some files.
+func pickleSize(f *torchfile.File) int64 {
+	size := f.Size()
+	for _, r := range f.Records() {
+		if r.Compressed && strings.HasSuffix(r.Name, "data.pkl") {
+			size = max(size, min(r.Size, 4<<30))
+		}
+	}
+	return size
 }
 
 // wanted are the keys that a sample's visitor needs; others are decoded when asked for.
@@ -287,6 +301,7 @@ func (r *reader) whole(root torchfile.Value) error {
 // list visits the entries of a list that was decoded whole, from the first that was not visited yet.
 func (r *reader) list(v torchfile.Value) error {
 	from := r.top
+	r.stack = append(r.stack[:0], v.ID())
 	for i, x := range v.All() {
 		if i < from {
 			continue
@@ -359,7 +374,7 @@ func (r *reader) entry(v torchfile.Value, place int, partial bool) error {
 	r.path = append(r.path, place)
 	defer func() { r.path = r.path[:len(r.path)-1] }()
 	inner := v
-	if k := v.Kind(); k == torchfile.KindDict && !looksLikeSample(v) {
+	if k := v.Kind(); k == torchfile.KindDict && r.afford(v.Len()) && !looksLikeSample(v) {
 		if s := v.Get("samples"); isList(s) {
 			inner = s
 		}

@@ -7,6 +7,9 @@ import (
 	"github.com/rollscope/rollscope/torchfile"
 )
 
+// maxKey is longer than any key that is looked for.
+const maxKey = 64
+
 // The fields of a sample that Read looks at.
 const (
 	fGroupIndex = iota
@@ -58,34 +61,53 @@ func looksLikeSample(v torchfile.Value) bool {
 }
 
 // each calls fn with the entries of a dict, or the attributes of an object, and says whether v is
-// either. A name that comes twice is reported twice; the last one counts.
-func each(v torchfile.Value, fn func(key []byte, x torchfile.Value)) bool {
+// either. A name that comes twice is reported twice; the last one counts. A dict that a file refers to
+// over and over costs time each time: when that is used up, it has no entries any more.
+func (r *reader) each(v torchfile.Value, fn func(key []byte, x torchfile.Value)) bool {
 	switch v.Kind() {
 	case torchfile.KindDict:
-		for k, x := range v.Pairs() {
-			fn(k.RawStr(), x)
+		if r.afford(v.Len()) {
+			pairs(v, fn)
 		}
 		return true
 	case torchfile.KindObject:
 		s := v.State()
+		if !r.afford(v.Len() + s.Len()) {
+			return true
+		}
 		switch s.Kind() {
 		case torchfile.KindDict:
-			for k, x := range s.Pairs() {
-				fn(k.RawStr(), x)
-			}
+			pairs(s, fn)
 		case torchfile.KindTuple: // (attributes, slots)
 			for _, part := range s.All() {
-				for k, x := range part.Pairs() {
-					fn(k.RawStr(), x)
+				if r.afford(part.Len()) {
+					pairs(part, fn)
 				}
 			}
 		}
-		for k, x := range v.Pairs() {
-			fn(k.RawStr(), x)
-		}
+		pairs(v, fn)
 		return true
 	}
 	return false
+}
+
+func pairs(v torchfile.Value, fn func(key []byte, x torchfile.Value)) {
+	for k, x := range v.Pairs() {
+		fn(k.RawStr(), x)
+	}
+}
+
+// afford takes n steps out of what a file of this size may cost, and says whether there were as many.
+func (r *reader) afford(n int) bool {
+	if r.work < int64(n) {
+		if r.work >= 0 {
+			r.fileProblem("too_much_work", "", "values that are referred to over and over were left out")
+		}
+		r.work = -1
+		return false
+	}
+	r.work -= int64(n)
+	return true
 }
 
 // decode fills the sample from a dict or an object.
@@ -93,7 +115,10 @@ func (r *reader) decode(v torchfile.Value) {
 	s := &r.sample
 	r.fields = [numFields]torchfile.Value{}
 	known := 0
-	mapping := each(v, func(key []byte, x torchfile.Value) {
+	mapping := r.each(v, func(key []byte, x torchfile.Value) {
+		if len(key) > maxKey {
+			return
+		}
 		if id, ok := fieldNames[string(key)]; ok {
 			r.fields[id] = x
 			known++
@@ -229,7 +254,7 @@ func (r *reader) names() {
 	s := &r.sample
 	metadata := r.fields[fMetadata]
 	var source, sourceName, anySource, dataset, datasetName, dataSource torchfile.Value
-	each(metadata, func(key []byte, x torchfile.Value) {
+	r.each(metadata, func(key []byte, x torchfile.Value) {
 		switch string(key) {
 		case "source":
 			source = x
@@ -268,11 +293,12 @@ func (r *reader) firstText(vs ...torchfile.Value) string {
 	return ""
 }
 
-// hasSource says that key has "source" in it, in any case.
+// hasSource says that the first 256 bytes of key have "source" in them, in any case.
 func hasSource(key []byte) bool {
 	const word = "source"
+	key = key[:min(len(key), maxWord)]
 	for i := 0; i+len(word) <= len(key); i++ {
-		if strings.EqualFold(string(key[i:i+len(word)]), word) {
+		if key[i]|0x20 == word[0] && strings.EqualFold(string(key[i:i+len(word)]), word) {
 			return true
 		}
 	}
@@ -337,7 +363,7 @@ func (r *reader) counters(cache, spec torchfile.Value) {
 		if !v.Exists() || v.IsNone() {
 			return
 		}
-		if !each(v, func(key []byte, x torchfile.Value) {
+		if !r.each(v, func(key []byte, x torchfile.Value) {
 			if p := dst[string(key)]; p != nil {
 				*p = r.count(x, string(key))
 			}
@@ -356,8 +382,8 @@ func (r *reader) counters(cache, spec torchfile.Value) {
 const maxParts = 256
 
 // score reads a reward: a finite number of any sign. Bools count, as they do in Python's sums.
-func score(v torchfile.Value) request.Value {
-	if !v.Exists() || v.IsNone() {
+func (r *reader) score(v torchfile.Value) request.Value {
+	if !v.Exists() || v.IsNone() || bigInt(v) && !r.afford(1<<14) {
 		return request.Value{}
 	}
 	f, _, ok := number(v)
@@ -372,12 +398,12 @@ func (r *reader) reward(v torchfile.Value) {
 	w.Raw = v
 	if k := v.Kind(); k == torchfile.KindDict || k == torchfile.KindObject {
 		more := 0
-		each(v, func(key []byte, x torchfile.Value) {
+		r.each(v, func(key []byte, x torchfile.Value) {
 			if len(w.Keys) == maxParts {
 				more++
 				return
 			}
-			part := score(x)
+			part := r.score(x)
 			w.Keys, w.Parts = append(w.Keys, r.words.add(key)), append(w.Parts, part)
 			if r.opts.RewardKey != "" && string(key) == r.opts.RewardKey {
 				w.Value = part
@@ -391,7 +417,7 @@ func (r *reader) reward(v torchfile.Value) {
 		}
 		return
 	}
-	if w.Value = score(v); w.Value.State == request.Invalid {
+	if w.Value = r.score(v); w.Value.State == request.Invalid {
 		r.problem("bad_reward", "reward", describe(v))
 	}
 }

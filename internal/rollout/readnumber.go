@@ -113,11 +113,24 @@ func integer(v torchfile.Value) (n int64, why string) {
 	return int64(f), ""
 }
 
-// measure reads a duration, a count or a rate: a finite real number from 0 on; bools are none. None
-// and a missing value are Absent. A number that cannot be keeps its value.
+// bigInt says that v is an integer beyond 64 bits: to convert it takes time, which a file that refers
+// to one of 64 KiB from each event has for the asking.
+func bigInt(v torchfile.Value) bool {
+	if v.Kind() != torchfile.KindInt {
+		return false
+	}
+	_, ok := v.Int()
+	return !ok
+}
+
+// measure reads a duration, a count or a rate: a finite real number from 0 on, within 64 bits; bools are
+// none. None and a missing value are Absent. A number that cannot be keeps its value.
 func measure(v torchfile.Value) request.Value {
 	if k := v.Kind(); k == torchfile.KindInvalid && v.Err() == nil || k == torchfile.KindNone {
 		return request.Value{}
+	}
+	if bigInt(v) {
+		return request.Value{State: request.Invalid}
 	}
 	f, isBool, ok := number(v)
 	if !ok || isBool {
@@ -148,9 +161,16 @@ func length(v torchfile.Value) (n int64, ok bool) {
 	return 0, false
 }
 
+// maxElements bounds a mask and the columns of a train dict that are tensors.
+const maxElements = 1 << 24
+
 // sum adds up a mask: a list, tuple, tensor or array of numbers or bools. Fractions are cut off the
 // sum.
 func (r *reader) sum(v torchfile.Value) (n int64, ok bool) {
+	// A tensor may be a view that repeats one element as often as it likes.
+	if n, ok := length(v); !ok || n > maxElements || !r.afford(int(n/8)) {
+		return 0, false
+	}
 	r.ints, r.floats = r.ints[:0], r.floats[:0]
 	switch v.Kind() {
 	case torchfile.KindList, torchfile.KindTuple:

@@ -55,12 +55,12 @@ func (r *reader) column(v torchfile.Value, name string) *column {
 	case isList(v):
 		c.next, c.stop = iter.Pull2(v.All())
 	case v.Kind() == torchfile.KindTensor:
-		if t, err := v.Tensor(); err == nil && len(t.Shape) == 1 {
+		if t, err := v.Tensor(); err == nil && len(t.Shape) == 1 && t.Len() <= maxElements {
 			c.nums, err = t.Float64s(nil)
 			c.isN = err == nil
 		}
 	case v.Kind() == torchfile.KindNDArray:
-		if a, err := v.NDArray(); err == nil && len(a.Shape) == 1 {
+		if a, err := v.NDArray(); err == nil && len(a.Shape) == 1 && a.Len() <= maxElements {
 			c.nums, err = a.Float64s(nil)
 			c.isN = err == nil
 		}
@@ -97,11 +97,11 @@ func (c *column) integer(r *reader, name string) Int {
 	return r.integer(c.v, name)
 }
 
-func (c *column) score() request.Value {
+func (c *column) score(r *reader) request.Value {
 	if c.isN {
 		return asValue(c.f, c.have, finite(c.f))
 	}
-	return score(c.v)
+	return r.score(c.v)
 }
 
 func asValue(f float64, have, good bool) request.Value {
@@ -152,7 +152,7 @@ func (r *reader) train(v torchfile.Value) error {
 			r.problem("bad_response_length", "response_lengths", "negative")
 			s.ResponseLength = Int{}
 		}
-		switch t := cols[cTruncated].score(); {
+		switch t := cols[cTruncated].score(r); {
 		case t.State == request.Known && t.V != 0:
 			s.Status = StatusTruncated
 		case t.State == request.Known:
@@ -164,7 +164,7 @@ func (r *reader) train(v torchfile.Value) error {
 			reward = cols[cRewards]
 		}
 		if reward.isN {
-			s.Reward.Value = reward.score()
+			s.Reward.Value = reward.score(r)
 		} else {
 			r.reward(reward.v)
 		}

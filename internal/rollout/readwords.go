@@ -16,21 +16,30 @@ const (
 // intern keeps one copy of each word of a small vocabulary: span names, statuses, sources.
 type intern struct {
 	words map[string]string
+	bytes int // of all strings that were made
 }
 
-// add returns b as a string, without a copy when it was seen before.
+// maxWordBytes bounds the memory of all words. Beyond it, words are cut to maxRest bytes: a file may
+// refer to one long word from each of a million events.
+const (
+	maxWordBytes = 64 << 20
+	maxRest      = 64
+)
+
+// add returns b as a string, without a copy when it was seen before. It is cut to maxText bytes.
 func (t *intern) add(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
-	if len(b) > maxText {
-		b = cutText(b, maxText)
-	}
+	b = cutText(b, maxText)
 	if s, ok := t.words[string(b)]; ok {
 		return s
 	}
+	if t.bytes += len(b); t.bytes > maxWordBytes {
+		return string(cutText(b, maxRest))
+	}
 	s := string(b)
-	if len(b) <= maxWord && len(t.words) < maxWords {
+	if len(t.words) < maxWords {
 		if t.words == nil {
 			t.words = make(map[string]string)
 		}
