@@ -261,7 +261,7 @@ func nanoseconds(s float64) (int64, bool) {
 	return int64(ns), true
 }
 
-func known(v request.Value, bit int, invalid *uint32, scale float64) int64 {
+func scaled(v request.Value, bit int, invalid *uint32, scale float64) int64 {
 	x, ok := v.Known()
 	if ok {
 		x = math.Round(x * scale)
@@ -276,10 +276,10 @@ func known(v request.Value, bit int, invalid *uint32, scale float64) int64 {
 	return int64(x)
 }
 
-func count(v request.Value, bit int, invalid *uint32) int64 { return known(v, bit, invalid, 1) }
+func count(v request.Value, bit int, invalid *uint32) int64 { return scaled(v, bit, invalid, 1) }
 
 func duration(v request.Value, bit int, invalid *uint32) int64 {
-	return known(v, bit, invalid, 1e9/unitNS)
+	return scaled(v, bit, invalid, 1e9/unitNS)
 }
 
 func float(v request.Value, bit int, invalid *uint32) float32 {
