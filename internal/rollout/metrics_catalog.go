@@ -145,6 +145,11 @@ var catalog = Catalog()
 // docOf finds the description of a key.
 func docOf(key string) *MetricDoc {
 	for i := range catalog {
+		if catalog[i].Pattern == key {
+			return &catalog[i]
+		}
+	}
+	for i := range catalog {
 		if matches(catalog[i].Pattern, key) {
 			return &catalog[i]
 		}

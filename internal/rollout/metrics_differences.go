@@ -32,6 +32,14 @@ const (
 	WhyUnexplained Why = "unexplained"
 )
 
+// Whys are all reasons, [WhyUnexplained] not among them.
+func Whys() []Why {
+	return []Why{
+		WhyOurs, WhySlimeFails, WhyChildSpans, WhyOldName, WhyStreaming, WhyOtherSpan, WhyInvalid, WhyOrphanEnd, WhyOddType,
+		WhyOddSample, WhyEarlier, WhyLate, WhyShared, WhyTime, WhyDefinition, WhyNoName, WhyPartial,
+	}
+}
+
 // Difference is a metric on which the views do not agree. A view that does not have it holds nil.
 type Difference struct {
 	Key                    string // as in Perf, or in PerfStep with perf/ in place of its prefix

@@ -34,11 +34,6 @@ func allFixtures(t testing.TB) []string {
 	return out
 }
 
-var allWhys = []Why{
-	WhyOurs, WhySlimeFails, WhyChildSpans, WhyOldName, WhyStreaming, WhyOtherSpan, WhyInvalid, WhyOrphanEnd, WhyOddType,
-	WhyOddSample, WhyEarlier, WhyLate, WhyShared, WhyTime, WhyDefinition, WhyPartial, WhyNoName,
-}
-
 func metricText(m *Metric) string {
 	switch {
 	case m == nil:
@@ -85,7 +80,7 @@ func TestDifferencesGolden(t *testing.T) {
 		for _, d := range r.Differences() {
 			var why []string
 			for _, w := range d.Why {
-				if !slices.Contains(allWhys, w) {
+				if !slices.Contains(Whys(), w) {
 					t.Errorf("%s: %s: %s (compat %s, perf %s, perf_step %s)", name, d.Key, w, metricText(d.Compat), metricText(d.Perf), metricText(d.PerfStep))
 				}
 				used[w]++

@@ -37,24 +37,43 @@ type rewardValue struct {
 	rounded, roundErr string
 }
 
-// maxKeyDepth bounds how deep dicts within rewards are compared, maxKeyText how much text of them.
+// maxKeyNodes bounds how much of a list or dict is compared, maxKeyText how much of a text: what is larger
+// equals nothing, and of longer texts the beginning and the length count. A file may hold the same large
+// value in every sample.
 const (
-	maxKeyDepth = 8
+	maxKeyNodes = 256
 	maxKeyText  = 4096
 )
 
-func keyOf(v torchfile.Value, depth int) rewardKey {
+// keyOf makes the key of a value.
+func keyOf(v torchfile.Value) rewardKey {
+	nodes := maxKeyNodes
+	k := nodeKey(v, &nodes)
+	if nodes < 0 {
+		return rewardKey{kind: keyNaN}
+	}
+	return k
+}
+
+func nodeKey(v torchfile.Value, nodes *int) rewardKey {
+	if *nodes--; *nodes < 0 {
+		return rewardKey{kind: keyNaN}
+	}
 	switch v.Kind() {
 	case torchfile.KindInvalid, torchfile.KindNone:
 		return rewardKey{kind: keyNone}
 	case torchfile.KindStr:
-		return rewardKey{kind: keyText, text: v.Str()}
+		b := v.RawStr()
+		if len(b) > maxKeyText {
+			return rewardKey{kind: keyText, text: string(b[:maxKeyText]), num: float64(len(b))}
+		}
+		return rewardKey{kind: keyText, text: string(b)}
 	case torchfile.KindInt:
 		if i, ok := v.Int(); ok {
 			if f := float64(i); f < 1<<63 && int64(f) == i {
 				return rewardKey{kind: keyNumber, num: f}
 			}
-			return rewardKey{kind: keyInteger, text: strconv.FormatInt(i, 10)}
+			return rewardKey{kind: keyInteger, text: strconv.FormatInt(i, 16)}
 		}
 		if i, ok := v.BigInt(); ok {
 			if f, acc := i.Float64(); acc == 0 {
@@ -63,28 +82,33 @@ func keyOf(v torchfile.Value, depth int) rewardKey {
 			return rewardKey{kind: keyInteger, text: i.Text(16)}
 		}
 	case torchfile.KindDict:
-		if depth < maxKeyDepth {
-			var parts []string
-			size := 0
-			for k, x := range v.Pairs() {
-				p := keyOf(k, depth+1).String() + ":" + keyOf(x, depth+1).String()
-				if size += len(p); size > maxKeyText {
-					break
-				}
-				parts = append(parts, p)
+		var parts []string
+		for k, x := range v.Pairs() {
+			parts = append(parts, nodeKey(k, nodes).String()+":"+nodeKey(x, nodes).String())
+			if *nodes < 0 {
+				return rewardKey{kind: keyNaN}
 			}
-			sort.Strings(parts)
-			return rewardKey{kind: keyOther, text: "{" + strings.Join(parts, ",") + "}"}
 		}
+		sort.Strings(parts)
+		return rewardKey{kind: keyOther, text: "{" + strings.Join(parts, ",") + "}"}
+	case torchfile.KindList, torchfile.KindTuple:
+		var b strings.Builder
+		b.WriteString(v.Kind().String())
+		for _, x := range v.All() {
+			b.WriteString("," + nodeKey(x, nodes).String())
+			if *nodes < 0 {
+				return rewardKey{kind: keyNaN}
+			}
+		}
+		return rewardKey{kind: keyOther, text: b.String()}
 	}
 	if f, _, ok := number(v); ok {
 		if math.IsNaN(f) {
 			return rewardKey{kind: keyNaN}
 		}
-		return rewardKey{kind: keyNumber, num: f + 0} // -0.0 == 0.0 in Go's comparison, too
+		return rewardKey{kind: keyNumber, num: f}
 	}
-	s := v.PyRepr()
-	return rewardKey{kind: keyOther, text: s[:min(len(s), maxKeyText)]}
+	return rewardKey{kind: keyOther, text: v.Kind().String(), num: float64(v.ID())} // by identity
 }
 
 // String makes keys comparable as text within a larger key.
@@ -98,6 +122,25 @@ func (k rewardKey) String() string {
 	return string(rune(k.kind)) + k.text
 }
 
+// maxIntDigits is the number of digits beyond which Python refuses to write an integer.
+const maxIntDigits = 4300
+
+// intStr is Python's str() of an integer; err is what it raises.
+func intStr(v torchfile.Value) (s, err string) {
+	const tooLong = "ValueError: Exceeds the limit (4300 digits) for integer string conversion"
+	if i, ok := v.Int(); ok {
+		return strconv.FormatInt(i, 10), ""
+	}
+	i, ok := v.BigInt()
+	if !ok || i.BitLen() > maxIntDigits*10/3 {
+		return "", tooLong
+	}
+	if s = i.String(); len(strings.TrimPrefix(s, "-")) > maxIntDigits {
+		return "", tooLong
+	}
+	return s, ""
+}
+
 // pickReward is Sample.get_reward_value: the reward, or its entry under key. err is what Python raises.
 func pickReward(v torchfile.Value, key string) (r rewardValue, err string) {
 	if key != "" {
@@ -105,13 +148,13 @@ func pickReward(v torchfile.Value, key string) (r rewardValue, err string) {
 			return rewardValue{key: rewardKey{kind: keyNone}, typeName: "NoneType"}, err
 		}
 	}
-	r.key, r.typeName = keyOf(v, 0), pyTypeName(v)
+	r.key, r.typeName = keyOf(v), pyTypeName(v)
 	r.number, _, r.isNumber = number(v)
 	switch v.Kind() {
 	case torchfile.KindBool:
 		r.rounded = strconv.FormatFloat(r.number, 'f', 0, 64) // bool has int's __round__
 	case torchfile.KindInt:
-		r.rounded = v.PyStr()
+		r.rounded, r.roundErr = intStr(v)
 	case torchfile.KindFloat:
 		r.rounded = pyFloatStr(pyRound1(r.number))
 	case torchfile.KindNPScalar:
@@ -134,6 +177,21 @@ func npRounded(v torchfile.Value, x float64) string {
 		return strconv.FormatFloat(npRound1(x), 'f', 1, 32)
 	}
 	return pyFloatStr(npRound1(x))
+}
+
+// categoryOf is the key of a reward category and its name in a metric's key; err is what Python raises.
+func categoryOf(v torchfile.Value) (key rewardKey, name, err string) {
+	switch v.Kind() {
+	case torchfile.KindList, torchfile.KindDict, torchfile.KindSet, torchfile.KindByteArray, torchfile.KindNDArray:
+		return key, "", "TypeError: unhashable type: '" + pyTypeName(v) + "'"
+	case torchfile.KindNone:
+		name = "None"
+	default:
+		if name = scalarText(v, maxWord); name == "" && v.Kind() != torchfile.KindStr {
+			name = pyTypeName(v)
+		}
+	}
+	return keyOf(v), name, ""
 }
 
 // subscript is v[key]; err is what Python raises.

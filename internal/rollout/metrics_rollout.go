@@ -20,6 +20,7 @@ type rolloutAcc struct {
 	rate, length                       pySum // speculative decoding
 	cached, prompt                     int64
 	categories                         []category
+	categoryOf                         map[rewardKey]int
 	topKept, topTokens                 int64
 	repeats, surrogates, truncated     int
 	rewardSum                          pySum
@@ -49,7 +50,6 @@ type rewardGroup struct {
 }
 
 type category struct {
-	key  rewardKey
 	name string
 	n    int
 }
@@ -57,7 +57,7 @@ type category struct {
 func newRolloutAcc(name string, opts *MetricOptions) *rolloutAcc {
 	c := opts.CompensatedSum
 	return &rolloutAcc{
-		name: name, opts: opts, groupOf: map[Int]int{}, rate: pySum{compensated: c}, length: pySum{compensated: c},
+		name: name, opts: opts, groupOf: map[Int]int{}, categoryOf: map[rewardKey]int{}, rate: pySum{compensated: c}, length: pySum{compensated: c},
 		rewardSum: pySum{compensated: c}, pass: passCounter{size: opts.NSamplesPerPrompt},
 	}
 }
@@ -151,18 +151,16 @@ func (a *rolloutAcc) category(f *sampleFacts) {
 		a.noCategory++
 		return
 	}
-	key := f.categoryKey
-	for i := range a.categories {
-		if a.categories[i].key == key {
-			a.categories[i].n++
-			return
-		}
+	if i, ok := a.categoryOf[f.categoryKey]; ok {
+		a.categories[i].n++
+		return
 	}
 	if len(a.categories) == maxCategories {
 		a.noCategory++
 		return
 	}
-	a.categories = append(a.categories, category{key: key, name: f.category, n: 1})
+	a.categoryOf[f.categoryKey] = len(a.categories)
+	a.categories = append(a.categories, category{name: f.category, n: 1})
 }
 
 // maxCategories bounds the keys that one dump may make.
@@ -171,6 +169,7 @@ const maxCategories = 1024
 // zeroStd counts the groups whose rewards are all equal, by that reward rounded to one digit, in the
 // order of the groups. err is what slime's round raises.
 func (a *rolloutAcc) zeroStd() (counts []category, err string) {
+	at := map[string]int{}
 	for i := range a.groups {
 		g := &a.groups[i]
 		if g.differ {
@@ -182,16 +181,13 @@ func (a *rolloutAcc) zeroStd() (counts []category, err string) {
 			}
 			continue
 		}
-		found := false
-		for j := range counts {
-			if found = counts[j].name == g.first.rounded; found {
-				counts[j].n++
-				break
-			}
+		j, ok := at[g.first.rounded]
+		if !ok {
+			j = len(counts)
+			at[g.first.rounded] = j
+			counts = append(counts, category{name: g.first.rounded})
 		}
-		if !found {
-			counts = append(counts, category{name: g.first.rounded, n: 1})
-		}
+		counts[j].n++
 	}
 	return counts, err
 }
@@ -211,7 +207,7 @@ func (m *Metrics) read(s *Sample, f *sampleFacts) {
 	if key := m.opts.RewardCategory; key != "" {
 		var v torchfile.Value
 		if v, f.categoryErr = subscript(s.Reward.Raw, key); f.categoryErr == "" {
-			f.categoryKey, f.category = keyOf(v, 0), v.PyStr()
+			f.categoryKey, f.category, f.categoryErr = categoryOf(v)
 		}
 	}
 	m.topP(s, f)
@@ -223,23 +219,25 @@ func (m *Metrics) topP(s *Sample, f *sampleFacts) {
 	if !v.Exists() || v.IsNone() || f.response == 0 {
 		return
 	}
-	var ok bool
-	if m.ints, ok = intsOf(v, m.ints[:0]); !ok {
+	n, ok := length(v)
+	switch {
+	case !ok:
 		f.topErr = "TypeError: top-p token offsets are " + describe(v)
+		return
+	case n == 0:
+		return
+	case n != f.response+1:
+		f.topErr = "AssertionError: top-p token offsets length " + strconv.FormatInt(n, 10) + " != response length + 1 " +
+			strconv.FormatInt(f.response+1, 10)
+		return
+	case s.RemoveSample:
+		return
+	}
+	if m.ints, ok = intsOf(v, m.ints[:0]); !ok {
+		f.topErr = "TypeError: top-p token offsets are no integers"
 		return
 	}
 	off := m.ints
-	if len(off) == 0 {
-		return
-	}
-	if int64(len(off)) != f.response+1 {
-		f.topErr = "AssertionError: top-p token offsets length " + strconv.Itoa(len(off)) + " != response length + 1 " +
-			strconv.FormatInt(f.response+1, 10)
-		return
-	}
-	if s.RemoveSample {
-		return
-	}
 	mask := s.Raw.Field("loss_mask")
 	if !mask.Exists() || mask.IsNone() {
 		f.topKept, f.topTokens = off[len(off)-1]-off[0], f.response

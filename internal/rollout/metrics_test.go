@@ -520,3 +520,53 @@ func TestNothingFiniteIsInvented(t *testing.T) {
 		}
 	}
 }
+
+func TestKeysAreEqualAsInPython(t *testing.T) {
+	large := make([]any, 300)
+	for i := range large {
+		large[i] = i
+	}
+	values := []any{
+		1, 1.0, true, 0, false, math.Copysign(0, -1), "1", nil, []any{1, 2}, []any{1.0, 2}, []any{1, 2, 3}, map[string]any{"a": 1, "b": []any{nil}},
+		map[string]any{"b": []any{nil}, "a": true}, map[string]any{"a": "1"}, math.NaN(), large, 1 << 53, 1<<53 + 1, float64(1 << 53), "a", "a,b", []any{"a", "b"}, []any{"a,b"},
+	}
+	// The classes of equal values, by their first.
+	want := []int{0, 0, 0, 3, 3, 3, 6, 7, 8, 8, 10, 11, 11, 13, -1, -1, 16, 17, 16, 19, 20, 21, 22}
+	var samples []map[string]any
+	for _, v := range values {
+		samples = append(samples, map[string]any{"index": 0, "reward": v})
+	}
+	var keys []rewardKey
+	if _, err := Read(dumpOf(t, 1, samples...), Options{}, func(s *Sample) error {
+		keys = append(keys, keyOf(s.Reward.Raw))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, k := range keys {
+		first := -1
+		for j := range keys {
+			if keys[j] == k && k.kind != keyNaN {
+				first = j
+				break
+			}
+		}
+		if first != want[i] {
+			t.Errorf("%v (%+v) equals %d, expected %d", values[i], k, first, want[i])
+		}
+	}
+}
+
+// A reward that is large, and the same in every sample, costs no more than a look.
+func TestLargeRewardsAreBounded(t *testing.T) {
+	big := make([]any, 20000)
+	for i := range big {
+		big[i] = i
+	}
+	r := metricsOf(t, dumpOf(t, 1, sampleOf(map[string]any{"reward": big}), sampleOf(map[string]any{"reward": big})), MetricOptions{}).Result()
+	expectMetrics(t, r.Perf, map[string]any{"rollout/zero_std/unknown_count": 1, "rollout/reward/mean": "unknown"})
+	r = metricsOf(t, dumpOf(t, 1, sampleOf(map[string]any{"reward": map[string]any{"c": []any{1}}})), MetricOptions{RewardCategory: "c", RewardKey: "c"}).Result()
+	if len(r.CompatFailed) != 1 || r.CompatFailed[0].Error != "TypeError: type list doesn't define __round__ method" {
+		t.Errorf("%+v", r.CompatFailed)
+	}
+}
