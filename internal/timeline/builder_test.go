@@ -473,6 +473,9 @@ func FuzzBuild(f *testing.F) {
 		if again := rowText(NewBuilder(Options{}).Build(s)); again != first {
 			t.Fatalf("a new builder makes another row\n%s---\n%s", again, first)
 		}
+		w := NewWallTime(WallTimeOptions{})
+		w.Add(row)
+		checkWall(t, w.Result())
 	})
 }
 

@@ -51,7 +51,9 @@ type CompatStats struct {
 //   - an attempt that is no number is 0; numpy and torch scalars as index or reward are numbers.
 //   - span ids of any type are compared by their JSON; names that cannot be compared are ordered by it.
 //   - attributes that are no dict are kept; integers of more than 4,300 digits are strings of them.
-//   - cycles of parents end; nesting is followed to 500 levels, and 64 MiB of attributes a sample.
+//   - cycles of parents end; nesting is followed to 500 levels, values to 64 MiB, a sample to 1 GiB, and
+//     attributes are left out when the dump's are more than 64 times its size (lists that hold each
+//     other many times are small in a file and endless in JSON).
 //
 // Rows are written in the order of the samples. Memory does not grow with the dump: rows beyond 32 MiB
 // wait in a temporary file, since the cache's head counts them. When the dump turns out to be damaged,
@@ -166,6 +168,7 @@ var errNotStreamed = errors.New("the list is not streamed")
 // read visits the samples as the reference does: those of data["samples"] when data is a dict with that
 // key, else those of data.
 func (p *compatPipe) read(f *torchfile.File) error {
+	p.reader.left = 64*f.Size() + 1<<30
 	return f.Guard(func() error {
 		opts := torchfile.ScanOptions{Path: []string{"samples"}, Fields: compatFields}
 		n := 0

@@ -18,7 +18,8 @@ type pyJSON struct {
 const (
 	compatDepth  = 500     // beyond it the reference dies
 	compatDigits = 4300    // digits; Python refuses to read or write more
-	compatBytes  = 1 << 26 // bytes of one sample's attributes
+	compatValue  = 1 << 26 // bytes of one value
+	compatBytes  = 1 << 30 // bytes of one sample
 )
 
 const compatOmitted = `"<left out: too large or too deep>"`
@@ -175,7 +176,11 @@ func appendMicro(dst []byte, f float64) []byte {
 func (j *pyJSON) value(dst []byte, v torchfile.Value) []byte {
 	switch v.Kind() {
 	case torchfile.KindStr:
-		return appendPyQuoted(dst, v.RawStr())
+		raw := v.RawStr()
+		if len(raw) > compatValue {
+			return append(dst, compatOmitted...)
+		}
+		return appendPyQuoted(dst, raw)
 	case torchfile.KindFloat:
 		f, _ := v.Float()
 		return appendPyFloat(dst, f)

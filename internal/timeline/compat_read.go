@@ -83,18 +83,20 @@ type compatReader struct {
 	json   pyJSON
 	names  map[string]*compatName
 	mended bool
+	left   int64 // bytes of attributes that may still be written, of the whole dump
 }
 
 // put renders v into the job.
 func (c *compatReader) put(j *compatJob, v torchfile.Value) ref {
 	at := len(j.buf)
+	c.json.limit = at + compatValue
 	j.buf = c.json.value(j.buf, v)
 	return ref{uint32(at), uint32(len(j.buf) - at)}
 }
 
 // sample reads a sample, and tells whether the reference has a row for it.
 func (c *compatReader) sample(j *compatJob, v torchfile.Value, at int) bool {
-	c.json = pyJSON{limit: compatBytes}
+	c.json = pyJSON{}
 	j.at = at
 	trace := v.Field("trace")
 	if trace.Kind() != torchfile.KindDict {
@@ -111,6 +113,11 @@ func (c *compatReader) sample(j *compatJob, v torchfile.Value, at int) bool {
 	}
 	fallback := trace.Get("attempt")
 	for _, e := range raw.All() {
+		if len(j.buf) > compatBytes { // lists that hold each other many times
+			j.skipped++
+			c.mended = true
+			continue
+		}
 		if e.Kind() != torchfile.KindDict || !c.event(j, e, fallback) {
 			j.skipped++
 		}
@@ -143,6 +150,7 @@ func (c *compatReader) scalar(j *compatJob, v torchfile.Value) ref {
 		c.mended = true
 	}
 	at := len(j.buf)
+	c.json.limit = at + compatValue
 	j.buf = c.json.number(j.buf, v)
 	return ref{uint32(at), uint32(len(j.buf) - at)}
 }
@@ -196,9 +204,8 @@ func (c *compatReader) compact(j *compatJob, v torchfile.Value, max int) ref {
 			break
 		}
 		at := len(j.buf)
-		j.buf = c.json.value(j.buf, v)
-		if j.buf[at] != '"' {
-			return ref{uint32(at), uint32(len(j.buf) - at)}
+		if r := c.put(j, v); j.buf[at] != '"' {
+			return r
 		}
 		j.buf = j.buf[:at]
 		s = []byte(v.PyStr())
@@ -317,8 +324,12 @@ const pdPrefillKeys = 5
 func (c *compatReader) attrs(j *compatJob, e *compatEvent, v torchfile.Value) {
 	e.pd, e.resp = int32(len(j.pd)), int32(len(j.resp))
 	at := len(j.buf)
+	c.json.limit = at + compatValue
 	switch {
 	case !truthy(v):
+		j.buf = append(j.buf, '{', '}')
+	case c.left <= 0:
+		c.mended = true
 		j.buf = append(j.buf, '{', '}')
 	case v.Kind() == torchfile.KindDict:
 		j.buf = c.json.dict(j.buf, v, func(key []byte, x torchfile.Value, text []byte) { c.attr(j, e, key, x, text) })
@@ -327,6 +338,7 @@ func (c *compatReader) attrs(j *compatJob, e *compatEvent, v torchfile.Value) {
 		j.buf = c.json.value(j.buf, v)
 	}
 	e.attrs = ref{uint32(at), uint32(len(j.buf) - at)}
+	c.left -= int64(e.attrs.n)
 	if len(j.pd) > int(e.pd) {
 		// Behind the attributes, so that the texts stay where they are.
 		for i := int(e.pd); i < len(j.pd); i++ {
@@ -467,6 +479,7 @@ func (c *compatReader) name(v torchfile.Value) *compatName {
 		}
 	}
 	n := &compatName{str: isStr, none: !truthy(v)}
+	c.json.limit = compatValue
 	n.json = c.json.value(nil, v)
 	if isStr {
 		n.raw = string(raw)

@@ -90,6 +90,13 @@ func (b *Builder) virtual(s *rollout.Sample) bool {
 			for _, i := range b.pd.spans {
 				b.nodes[i].flags |= Derived
 			}
+			if len(b.pd.spans) > 0 {
+				for _, i := range b.children(int32(at)) {
+					if n := &b.nodes[i]; n.state == PointEvent && s.Trace.Events[n.ev].Name == "sglang_pd_summary" {
+						n.flags |= Derived
+					}
+				}
+			}
 		}
 		var p, d node
 		var hasP, hasD bool
@@ -237,6 +244,9 @@ func phaseNS(r *request.Request, p request.Phase) int64 {
 	return 0
 }
 
+// noRest is what a holder must have beside what it holds, in ns, to have a part of its own.
+const noRest = 1000
+
 // laneDerived makes a lane out of durations. A phase is at least as long as nothing and at most as long
 // as what holds it; a holder without a duration is as long as what it holds.
 func (b *Builder) laneDerived(at int, r *request.Request, prefill bool) (node, bool) {
@@ -266,7 +276,10 @@ func (b *Builder) laneDerived(at int, r *request.Request, prefill bool) (node, b
 			}
 			sum = min(sum+ns[i], maxNS)
 		}
-		rest := max(0, total-sum)
+		rest := total - sum
+		if rest < noRest { // also what rounding leaves
+			rest = 0
+		}
 		for i, q := range inner {
 			if i == own {
 				add(p, rest)
