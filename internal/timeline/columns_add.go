@@ -224,10 +224,10 @@ func (c *Columns) addRequests(row *Row, empty bool) {
 			if it.State == Closed {
 				dur = max(0, c.rel(it.End)-start)
 			}
-		} else if ns, ok := nanoseconds(q.Start); ok && c.hasBase {
-			start = c.rel(ns)
-			if end, ok := nanoseconds(q.End); ok {
-				dur = max(0, c.rel(end)-start)
+		} else if c.hasBase && !math.IsNaN(q.Start) {
+			start = c.rel(Nanos(q.Start))
+			if !math.IsNaN(q.End) {
+				dur = max(0, c.rel(Nanos(q.End))-start)
 			}
 		}
 		t.start.add(start)
@@ -252,15 +252,8 @@ func (c *Columns) addRequests(row *Row, empty bool) {
 	}
 }
 
-// nanoseconds turns seconds since 1970 into the nearest nanosecond, if there is one.
-func nanoseconds(s float64) (int64, bool) {
-	ns := math.Round(s * 1e9)
-	if !(ns > -9.2e18 && ns < 9.2e18) {
-		return 0, false
-	}
-	return int64(ns), true
-}
-
+// scaled is a number in whole multiples of 1/scale, missing when there is none; one that was said but
+// cannot be sets its bit of invalid.
 func scaled(v request.Value, bit int, invalid *uint32, scale float64) int64 {
 	x, ok := v.Known()
 	if ok {

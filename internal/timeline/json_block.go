@@ -207,10 +207,6 @@ func (c *Columns) addDetail(s *rollout.Sample) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			if i == 64 {
-				b = append(b, fmt.Sprintf(`{"code":"more","where":"","what":"%d more"}`, len(s.Problems)-i)...)
-				break
-			}
 			b = append(b, `{"code":`...)
 			b = appendQuoted(b, []byte(clean(p.Code, maxDictEntry)))
 			b = append(b, `,"where":`...)
@@ -218,6 +214,9 @@ func (c *Columns) addDetail(s *rollout.Sample) {
 			b = append(b, `,"what":`...)
 			b = appendQuoted(b, []byte(clean(p.What, maxDictEntry)))
 			b = append(b, '}')
+		}
+		if s.MoreProblems > 0 {
+			b = append(b, fmt.Sprintf(`,{"code":"more","where":"","what":"%d more"}`, s.MoreProblems)...)
 		}
 		b = append(b, ']')
 	}
