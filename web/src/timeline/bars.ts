@@ -229,15 +229,15 @@ function cluster(q: PointsAsk, list: Int32Array, lo: number, hi: number, orphan:
     const mid = Math.max(left, Math.min(q.right, (x + last) / 2));
     if (n <= 1) shape(ctx, ink, orphan ? "orphan" : shapeOf(q.names[t.name[i] as number] ?? ""), x, q.y, q.size);
     else {
-      const r = Math.max(3, Math.min(6, q.size));
+      const r = Math.max(3, Math.min(6, q.size * 0.85));
       ctx.fillStyle = orphan ? ink.surface : ink.text2;
       ctx.strokeStyle = orphan ? ink.crit : ink.surface;
       ctx.beginPath();
       ctx.arc(mid, q.y, r, 0, 2 * Math.PI);
       ctx.fill();
       ctx.stroke();
-      if (r >= 5) {
-        ctx.font = `600 8px ${ink.family}`;
+      if (r >= 4) {
+        ctx.font = `600 ${r >= 5 ? 8 : 7}px ${ink.family}`;
         ctx.textAlign = "center";
         ctx.fillStyle = orphan ? ink.crit : ink.surface;
         ctx.fillText(n > 9 ? "9+" : String(n), mid, q.y + 3);
@@ -260,7 +260,7 @@ export function shapeOf(name: string): Shape {
 }
 
 function shape(ctx: CanvasRenderingContext2D, ink: Ink, kind: Shape, x: number, y: number, size: number): void {
-  const r = Math.max(2, Math.min(4, size - 1));
+  const r = Math.max(1.5, Math.min(4, size * 0.55));
   ctx.beginPath();
   if (kind === "orphan") {
     const o = Math.max(3, Math.min(5.5, size));

@@ -14,6 +14,7 @@ import { grouped } from "../format/number";
 
 const REST_MS = 140;
 const LEAST_US = 10;
+const MOTION = new Set(["t0", "t1", "from", "to"]);
 
 export interface Hover {
   pane: number;
@@ -24,7 +25,10 @@ export interface Hover {
 }
 
 export class Model {
+  /** the view as of the last rest; what components read */
   readonly view: Signal<View>;
+  /** the view at this moment; what is drawn */
+  now: View;
   readonly panes: Pane[];
   readonly active = signal(0);
   readonly hover = signal<Hover | null>(null);
@@ -32,6 +36,8 @@ export class Model {
   /** what the live region says */
   readonly spoken = signal("");
   readonly note = signal("");
+  /** counts the times that things came to rest; what shows scroll positions reads it */
+  readonly rests = signal(0);
   /** milliseconds of frames, newest last; for the benchmark and the tests */
   readonly frames: number[] = [];
   private canvases: (HTMLCanvasElement | null)[] = [];
@@ -47,7 +53,8 @@ export class Model {
 
   constructor(sources: TimelineSource[], start: View, private onView: (v: View) => void) {
     const panes = sources.map((_, i) => start.panes[i] ?? newPane());
-    this.view = signal({ ...start, panes });
+    this.now = { ...start, panes };
+    this.view = signal(this.now);
     this.panes = sources.map((s, i) => new Pane(s, i));
     const longest = Math.max(1, ...this.panes.map((p) => p.span));
     for (const p of this.panes) {
@@ -61,7 +68,7 @@ export class Model {
       settle(p.source.attempts(), (a) => (p.attempts.value = a));
       this.needGaps(p);
       this.legendOf(p);
-      p.reorder(this.view.value, () => this.ordered(p));
+      p.reorder(this.now, () => this.ordered(p));
     }
   }
 
@@ -78,9 +85,11 @@ export class Model {
   // ---- the view ----------------------------------------------------------------------------------
 
   set(patch: Partial<View>): void {
-    const old = this.view.value;
+    const old = this.now;
     const v = { ...old, ...patch };
-    this.view.value = v;
+    this.now = v;
+    // While the window or a range is moved, only the picture follows; what reads the view does at rest.
+    if (Object.keys(patch).some((k) => !MOTION.has(k))) this.view.value = v;
     const changed = (...keys: (keyof View)[]) => keys.some((k) => patch[k] !== undefined && patch[k] !== old[k]);
     if (changed("gaps")) for (const p of this.panes) this.needGaps(p);
     if (changed("colour")) for (const p of this.panes) this.legendOf(p);
@@ -94,11 +103,11 @@ export class Model {
   }
 
   setPane(i: number, patch: Partial<PaneView>): void {
-    this.set({ panes: this.view.value.panes.map((p, k) => (k === i ? { ...p, ...patch } : p)) });
+    this.set({ panes: this.now.panes.map((p, k) => (k === i ? { ...p, ...patch } : p)) });
   }
 
   private needGaps(p: Pane): void {
-    if (!this.view.value.gaps || p.gapsFound) return;
+    if (!this.now.gaps || p.gapsFound) return;
     settle(p.source.gaps(), (g) => {
       p.gapsFound = g;
       if (g.from.length === 0) this.say("there are no idle gaps to squeeze");
@@ -108,11 +117,11 @@ export class Model {
   }
 
   private legendOf(p: Pane): void {
-    settle(p.source.legend(p.source.colours(this.view.value.colour)), (l) => (p.legend.value = l));
+    settle(p.source.legend(p.source.colours(this.now.colour)), (l) => (p.legend.value = l));
   }
 
   private ordered(p: Pane): void {
-    const v = this.view.value;
+    const v = this.now;
     if (!this.started[p.index] && p.height > 0) this.begin(p);
     const info = p.info.value;
     if (info.error) this.say(info.error);
@@ -124,7 +133,7 @@ export class Model {
   /** Once the size is known: to where the URL says. */
   private begin(p: Pane): void {
     this.started[p.index] = true;
-    const v = this.view.value;
+    const v = this.now;
     p.relayout(v);
     p.scroll = p.layout.top(p.pv(v).top);
     p.clampScroll();
@@ -151,7 +160,7 @@ export class Model {
     c.height = Math.round(height * px);
     this.inks[i] = null;
     p.mini = p.over = null;
-    p.relayout(this.view.value);
+    p.relayout(this.now);
     if (!this.started[i] && p.order.length > 0) this.begin(p);
     this.paintNow(i);
     this.redraw();
@@ -175,7 +184,7 @@ export class Model {
   paintFor(p: Pane): { key: string; colours: Colours; paint: Paint } | null {
     const ink = this.ink(p.index);
     if (!ink) return null;
-    const v = this.view.value;
+    const v = this.now;
     const key = `${v.colour} ${v.lit.join(".")} ${v.hidden.join(".")} ${this.theme} ${v.opens} ${v.only ? v.attempt : -1}`;
     const known = this.paints[p.index];
     if (known?.key === key) return known;
@@ -199,14 +208,14 @@ export class Model {
     const set = this.paintFor(p);
     if (!set) return;
     const from = performance.now();
-    paintPane({ ctx, pane: p, view: this.view.value, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: from - this.moved < REST_MS, again: () => this.redraw() });
+    paintPane({ ctx, pane: p, view: this.now, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: from - this.moved < REST_MS, again: () => this.redraw() });
     this.frames.push(performance.now() - from);
     if (this.frames.length > 2000) this.frames.splice(0, 1000);
   }
 
   /** Things have come to rest: full detail, numbers of the range, the URL. */
   private rested(): void {
-    const v = this.view.value;
+    const v = this.now;
     this.panes.forEach((p, i) => {
       if (p.over?.quick) this.paintNow(i);
       const [a, b] = this.range(p);
@@ -224,20 +233,22 @@ export class Model {
       const top = p && p.height > 0 && this.started[i] ? Math.max(0, Math.min(p.order.length, p.layout.at(p.scroll))) : pv.top;
       return top === pv.top ? pv : { ...pv, top };
     });
-    if (panes.some((p, i) => p !== v.panes[i])) this.view.value = { ...v, panes };
-    this.onView(this.view.value);
+    if (panes.some((p, i) => p !== v.panes[i])) this.now = { ...v, panes };
+    this.view.value = this.now;
+    this.rests.value++;
+    this.onView(this.now);
   }
 
   /** The range that numbers are about, microseconds from head.t0: the selected one, else what is seen. */
   range(p: Pane): [number, number] {
-    const v = this.view.value;
+    const v = this.now;
     const [a, b] = v.from !== null && v.to !== null ? [Math.min(v.from, v.to), Math.max(v.from, v.to)] : p.window(v);
     return [a + p.origin, b + p.origin];
   }
 
   /** What the rows are doing at the cursor, or under the pointer when there is none. */
   stateCounts(): void {
-    const v = this.view.value;
+    const v = this.now;
     const h = this.hover.value;
     for (const p of this.panes) {
       const t = v.cursor !== null ? v.cursor : h && p.source.local && h.pane === p.index && h.hit.where !== "none" ? h.hit.t - p.origin : null;
@@ -260,7 +271,7 @@ export class Model {
 
   /** Sets the window, kept within the dump; as long as all of it, it is all of it. */
   private window(p: Pane, u0: number, u1: number): void {
-    const g = p.gaps(this.view.value);
+    const g = p.gaps(this.now);
     const [wa, wb] = p.whole();
     const lo = squeeze(g, wa + p.origin), hi = squeeze(g, wb + p.origin);
     let len = Math.max(LEAST_US, u1 - u0);
@@ -272,8 +283,8 @@ export class Model {
   }
 
   private shown(p: Pane): [number, number] {
-    const g = p.gaps(this.view.value);
-    const [a, b] = p.window(this.view.value);
+    const g = p.gaps(this.now);
+    const [a, b] = p.window(this.now);
     return [squeeze(g, a + p.origin), squeeze(g, b + p.origin)];
   }
 
@@ -290,9 +301,9 @@ export class Model {
   /** Where zooming stays put: at the pointer, else the cursor when it is seen, else the middle. */
   private anchor(): number {
     const p = this.pane;
-    const axis = p.axis(this.view.value);
+    const axis = p.axis(this.now);
     const h = this.hover.value;
-    const x = h && h.pane === p.index && h.hit.where !== "none" ? axis.x(h.hit.t) : this.view.value.cursor !== null ? axis.x(this.view.value.cursor + p.origin) : NaN;
+    const x = h && h.pane === p.index && h.hit.where !== "none" ? axis.x(h.hit.t) : this.now.cursor !== null ? axis.x(this.now.cursor + p.origin) : NaN;
     return x >= 0 && x <= p.plot ? x / p.plot : 0.5;
   }
 
@@ -307,7 +318,7 @@ export class Model {
   /** Times from the origin. */
   showTimes(t0: number, t1: number): void {
     const p = this.pane;
-    const g = p.gaps(this.view.value);
+    const g = p.gaps(this.now);
     this.window(p, squeeze(g, t0 + p.origin), squeeze(g, t1 + p.origin));
   }
 
@@ -339,13 +350,13 @@ export class Model {
 
   /** All; when all is seen already, what is selected. */
   fit(): void {
-    if (this.view.value.t0 === null && this.fitSelection()) return;
+    if (this.now.t0 === null && this.fitSelection()) return;
     this.set({ t0: null, t1: null });
     this.say("all of it");
   }
 
   fitSelection(): boolean {
-    const v = this.view.value;
+    const v = this.now;
     const p = this.pane;
     const pv = p.pv(v);
     let a = NaN, b = NaN;
@@ -386,8 +397,8 @@ export class Model {
 
   select(p: Pane, row: number, item = -1, quiet = false): void {
     this.active.value = p.index;
-    const pv = p.pv(this.view.value);
-    if (row >= 0 && this.view.value.tab === "range" && (row !== pv.row || item >= 0) && !quiet) this.set({ tab: "sample" });
+    const pv = p.pv(this.now);
+    if (row >= 0 && this.now.tab === "range" && (row !== pv.row || item >= 0) && !quiet) this.set({ tab: "sample" });
     this.setPane(p.index, { row, item });
     if (row < 0) return;
     const place = (p.places[row] ?? 0) - 1;
@@ -399,7 +410,7 @@ export class Model {
     const p = this.pane;
     const n = p.order.length;
     if (n === 0) return this.say("no rows");
-    const row = p.pv(this.view.value).row;
+    const row = p.pv(this.now).row;
     const place = row >= 0 ? (p.places[row] as number) - 1 : -1;
     const to = place < 0 ? (d > 0 ? p.visible()[0] : Math.max(0, p.visible()[1] - 2)) : Math.max(0, Math.min(n - 1, place + d));
     this.select(p, p.order[to] as number);
@@ -410,9 +421,9 @@ export class Model {
   match(d: 1 | -1): void {
     const p = this.pane;
     const n = p.order.length;
-    if (!this.view.value.filter) return this.say("search for something first: /");
+    if (!this.now.filter) return this.say("search for something first: /");
     if (n === 0) return this.say("nothing matches");
-    const row = p.pv(this.view.value).row;
+    const row = p.pv(this.now).row;
     let at = row >= 0 ? (p.places[row] as number) - 1 : d > 0 ? -1 : n;
     for (let k = 0; k < n; k++) {
       at = (at + d + n) % n;
@@ -427,11 +438,11 @@ export class Model {
 
   toggleRow(p: Pane, row: number): void {
     if (row < 0) return;
-    const { open } = p.pv(this.view.value);
+    const { open } = p.pv(this.now);
     const has = open.includes(row);
-    const opened = this.view.value.expanded ? has : !has;
-    if (this.view.value.rowH !== 0 && this.view.value.rowH < 4) this.rowHeight(11);
-    else if (this.view.value.rowH === 0 && p.dense(this.view.value)) this.rowHeight(11);
+    const opened = this.now.expanded ? has : !has;
+    if (this.now.rowH !== 0 && this.now.rowH < 4) this.rowHeight(11);
+    else if (this.now.rowH === 0 && p.dense(this.now)) this.rowHeight(11);
     this.setPane(p.index, { open: has ? open.filter((r) => r !== row) : [...open, row], row });
     this.reveal(p, row);
     this.say(`${opened ? "expanded" : "collapsed"}: ${rowSentence(p.source, row)}, ${p.source.rows.lanes[row]} lanes`);
@@ -439,10 +450,10 @@ export class Model {
 
   /** Marks the rows that held the step; switched on, it goes to them. */
   toggleTail(): void {
-    const on = !this.view.value.tail;
+    const on = !this.now.tail;
     this.set({ tail: on });
     if (!on) return this.say("longest tail: not marked");
-    const v = this.view.value;
+    const v = this.now;
     if (v.sort !== "end" || !v.desc) this.set({ sort: "end", desc: true });
     const p = this.pane;
     this.scrollTo(p, 0);
@@ -452,7 +463,7 @@ export class Model {
   }
 
   toggleLegend(key: string, which: "lit" | "hidden"): void {
-    const list = this.view.value[which];
+    const list = this.now[which];
     const on = !list.includes(key);
     this.set({ [which]: on ? [...list, key] : list.filter((k) => k !== key) });
     for (const p of this.panes) p.mini = p.over = null;
@@ -470,7 +481,7 @@ export class Model {
 
   /** Esc: one thing after the other. */
   escape(): boolean {
-    const v = this.view.value;
+    const v = this.now;
     if (this.measuring.value) this.measuring.value = false;
     else if (v.from !== null) this.set({ from: null, to: null });
     else if (this.pane.pv(v).item >= 0) this.setPane(this.pane.index, { item: -1 });
@@ -501,7 +512,7 @@ export class Model {
     sub.height = p.height * px;
     const sctx = sub.getContext("2d", { alpha: false });
     if (!sctx) return Promise.reject(new Error("no canvas to draw on"));
-    paintPane({ ctx: sctx, pane: p, view: this.view.value, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: false, again: () => undefined });
+    paintPane({ ctx: sctx, pane: p, view: this.now, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: false, again: () => undefined });
     ctx.fillStyle = ink.surface;
     ctx.fillRect(0, 0, out.width, out.height);
     ctx.drawImage(sub, 0, title * px);
