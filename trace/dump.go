@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // DumpWriter is what [WriteDump] needs of a writer of torch files; *torchfile.Writer is one.
@@ -66,10 +67,10 @@ func WriteDump(w DumpWriter, batches []Batch) error {
 	w.Int(first.RolloutID)
 	w.Key("samples")
 	w.BeginList()
+	words := make(map[string]string)
 	for _, b := range sorted {
 		for i, s := range b.Samples {
-			d := dumper{w: w, dec: json.NewDecoder(bytes.NewReader(s))}
-			d.dec.UseNumber()
+			d := dumper{w: w, text: s, words: words}
 			if err := d.value(inSample, 0); err != nil {
 				return fmt.Errorf("trace: batch %s, sample %d: %w", b.BatchID, i, err)
 			}
@@ -116,80 +117,206 @@ func (p place) of(key string) place {
 	return elsewhere
 }
 
+// maxWords bounds the table of words that occur again and again: keys, names, ids.
+const maxWords = 1 << 14
+
+// dumper walks over the JSON text of one sample. DecodeBatch has checked it; a text that it has not
+// checked gives an error at worst.
 type dumper struct {
-	w   DumpWriter
-	dec *json.Decoder
+	w     DumpWriter
+	text  []byte
+	at    int
+	words map[string]string
+}
+
+func (d *dumper) space() {
+	for d.at < len(d.text) && (d.text[d.at] == ' ' || d.text[d.at] == '\t' || d.text[d.at] == '\n' || d.text[d.at] == '\r') {
+		d.at++
+	}
+}
+
+// next skips white space and returns the byte after it, 0 at the end.
+func (d *dumper) next() byte {
+	d.space()
+	if d.at < len(d.text) {
+		return d.text[d.at]
+	}
+	return 0
+}
+
+func (d *dumper) bad() error {
+	return fmt.Errorf("not JSON at byte %d", d.at)
+}
+
+func (d *dumper) take(word string) error {
+	if !bytes.HasPrefix(d.text[d.at:], []byte(word)) {
+		return d.bad()
+	}
+	d.at += len(word)
+	return nil
 }
 
 func (d *dumper) value(p place, depth int) error {
-	tok, err := d.dec.Token()
-	if err != nil {
-		return err
-	}
-	switch t := tok.(type) {
-	case nil:
+	switch c := d.next(); c {
+	case 'n':
 		d.w.None()
-	case bool:
-		d.w.Bool(t)
-	case string:
-		if f, ok := nonFinite(t); ok && p == onlyNumbers {
+		return d.take("null")
+	case 't':
+		d.w.Bool(true)
+		return d.take("true")
+	case 'f':
+		d.w.Bool(false)
+		return d.take("false")
+	case '"':
+		s, err := d.str(p == inEvent || p == onlyNumbers)
+		if err != nil {
+			return err
+		}
+		if f, ok := nonFinite(s); ok && p == onlyNumbers {
 			d.w.Float(f)
-			break
-		}
-		// Ids and names occur again and again in a trace; a dump of Python refers back to them.
-		if p == inEvent && len(t) <= 64 {
-			d.w.Shared(t)
+		} else if p == inEvent && len(s) <= maxWord {
+			d.w.Shared(s) // as Python refers back to an id or a name that occurs again
 		} else {
-			d.w.Str(t)
+			d.w.Str(s)
 		}
-	case json.Number:
-		d.number(t.String())
-	case json.Delim:
-		if t == '[' {
-			d.w.BeginList()
-			inner := elsewhere
-			switch p {
-			case inEvents:
-				inner = inEvent
-			case onlyNumbers:
-				inner = onlyNumbers
-			}
-			for d.dec.More() {
-				if err := d.inner(inner, depth); err != nil {
-					return err
-				}
-			}
-			d.w.EndList()
-		} else {
-			d.w.BeginDict()
-			for d.dec.More() {
-				key, err := d.dec.Token()
-				if err != nil {
-					return err
-				}
-				k := key.(string)
-				d.w.Key(k)
-				if err := d.inner(p.of(k), depth); err != nil {
-					return err
-				}
-			}
-			d.w.EndDict()
+		return nil
+	case '[':
+		if depth >= maxDumpDepth {
+			return d.skip()
 		}
-		_, err = d.dec.Token() // the closing one
+		inner := elsewhere
+		switch p {
+		case inEvents:
+			inner = inEvent
+		case onlyNumbers:
+			inner = onlyNumbers
+		}
+		d.w.BeginList()
+		err := d.items(']', func() error { return d.value(inner, depth+1) })
+		d.w.EndList()
+		return err
+	case '{':
+		if depth >= maxDumpDepth {
+			return d.skip()
+		}
+		d.w.BeginDict()
+		err := d.items('}', func() error {
+			if d.next() != '"' {
+				return d.bad()
+			}
+			key, err := d.str(true)
+			if err != nil {
+				return err
+			}
+			if d.next() != ':' {
+				return d.bad()
+			}
+			d.at++
+			d.w.Key(key)
+			return d.value(p.of(key), depth+1)
+		})
+		d.w.EndDict()
+		return err
+	default:
+		start := d.at
+		for d.at < len(d.text) && strings.IndexByte("+-.0123456789eE", d.text[d.at]) >= 0 {
+			d.at++
+		}
+		if start == d.at {
+			return d.bad()
+		}
+		d.number(string(d.text[start:d.at]))
+		return nil
 	}
-	return err
 }
 
-func (d *dumper) inner(p place, depth int) error {
-	if depth < 2*maxDepth {
-		return d.value(p, depth+1)
+// items calls one for each element of a list or a dict, from its opening bracket to the closing one.
+func (d *dumper) items(closer byte, one func() error) error {
+	d.at++
+	if d.next() == closer {
+		d.at++
+		return nil
 	}
-	var skipped json.RawMessage
-	if err := d.dec.Decode(&skipped); err != nil {
-		return err
+	for {
+		if err := one(); err != nil {
+			return err
+		}
+		switch d.next() {
+		case ',':
+			d.at++
+		case closer:
+			d.at++
+			return nil
+		default:
+			return d.bad()
+		}
 	}
-	d.w.Str(fmt.Sprintf("(nested deeper than %d)", 2*maxDepth))
-	return nil
+}
+
+// maxWord is how long a string of the table of words may be, in bytes.
+const maxWord = 64
+
+// str reads a string; word says that it may well occur again.
+func (d *dumper) str(word bool) (string, error) {
+	start := d.at
+	plain := true
+	for i := start + 1; i < len(d.text); i++ {
+		switch c := d.text[i]; {
+		case c == '\\':
+			plain = false
+			i++
+		case c >= utf8.RuneSelf:
+			plain = false
+		case c == '"':
+			d.at = i + 1
+			if !plain {
+				var s string
+				if err := json.Unmarshal(d.text[start:d.at], &s); err != nil {
+					d.at = start
+					return "", d.bad()
+				}
+				return s, nil
+			}
+			b := d.text[start+1 : i]
+			if !word || len(b) > maxWord {
+				return string(b), nil
+			}
+			if s, ok := d.words[string(b)]; ok {
+				return s, nil
+			}
+			s := string(b)
+			if len(d.words) < maxWords {
+				d.words[s] = s
+			}
+			return s, nil
+		}
+	}
+	return "", d.bad()
+}
+
+// maxDumpDepth is how deep values of a dump nest.
+const maxDumpDepth = 2 * maxDepth
+
+// skip passes over a list or a dict that lies too deep.
+func (d *dumper) skip() error {
+	d.w.Str(fmt.Sprintf("(nested deeper than %d)", maxDumpDepth))
+	for open := 0; d.at < len(d.text); d.at++ {
+		switch d.text[d.at] {
+		case '"':
+			if _, err := d.str(false); err != nil {
+				return err
+			}
+			d.at--
+		case '[', '{':
+			open++
+		case ']', '}':
+			if open--; open == 0 {
+				d.at++
+				return nil
+			}
+		}
+	}
+	return d.bad()
 }
 
 func (d *dumper) number(s string) {

@@ -224,12 +224,61 @@ func TestWriteDump(t *testing.T) {
 	if !strings.Contains(got, "(nested deeper than 200)") || !strings.Contains(got, "'b': 1, 'c': '999") {
 		t.Errorf("%.300s", got)
 	}
+	// What DecodeBatch would have refused is an error, not a panic.
+	for _, text := range []string{"", "{", `{"a"`, `{"a":`, `{"a":}`, `{1:2}`, `["a`, `["\`, "[1 2]", "[nul]", `{"a" 1}`, `["\x"]`, strings.Repeat("[", 300), strings.Repeat("[", 200) + `"a"`} {
+		b := Batch{Samples: []json.RawMessage{json.RawMessage(text)}}
+		if err := WriteDump(torchfile.NewWriter(io.Discard, nil), []Batch{b}); err == nil || !strings.Contains(err.Error(), "not JSON at byte") {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
 	for want, batches := range map[string][]Batch{
 		"no batches":               nil,
 		"a dump holds one rollout": {zero, batch(t, strings.Replace(head, `"rollout_id":7`, `"rollout_id":8`, 1))},
 	} {
 		if err := WriteDump(torchfile.NewWriter(io.Discard, nil), batches); err == nil || !strings.Contains(err.Error(), want) {
 			t.Error(err)
+		}
+	}
+}
+
+// benchBatch is a batch of samples with a trace of 60 events and 4 kB of text each.
+func benchBatch(b *testing.B) []byte {
+	var tr Tracer
+	c := NewCarrier(0, 0)
+	for range 30 {
+		_, s := tr.Start(b.Context(), c, "sglang_generate", A("max_new_tokens", 512))
+		s.End()
+	}
+	line, err := json.Marshal(map[string]any{"index": 1, "prompt": strings.Repeat("word ", 800), "reward": 1.0, "trace": c})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return []byte(head + "\n" + strings.Repeat(string(line)+"\n", 64))
+}
+
+func BenchmarkDecodeBatch(b *testing.B) {
+	body := benchBatch(b)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for range b.N {
+		if _, err := DecodeBatch(bytes.NewReader(body), Limits{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkWriteDump(b *testing.B) {
+	body := benchBatch(b)
+	batch, err := DecodeBatch(bytes.NewReader(body), Limits{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for range b.N {
+		w := torchfile.NewWriter(io.Discard, nil)
+		if err := errors.Join(WriteDump(w, []Batch{batch}), w.Close()); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
