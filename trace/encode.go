@@ -180,12 +180,13 @@ func members(v reflect.Value) []Attr {
 	t := v.Type()
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		tag := f.Tag.Get("json")
+		name, options, _ := strings.Cut(tag, ",")
 		if f.Anonymous && name == "" && v.Field(i).Kind() == reflect.Struct {
 			out = append(out, members(v.Field(i))...)
 			continue
 		}
-		if !f.IsExported() || name == "-" && options == "" {
+		if !f.IsExported() || tag == "-" {
 			continue
 		}
 		if (strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")) && v.Field(i).IsZero() {

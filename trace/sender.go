@@ -49,12 +49,14 @@ type Sender struct {
 	skip map[string]bool
 	own  *http.Transport
 
+	sending sync.Mutex // held while samples are encoded; before mu
+	uploads map[step]*upload
+	order   []step // of uploads that are not final, oldest first
+
 	mu      sync.Mutex
 	queue   []*outgoing
 	queued  int64 // bytes
 	pending int   // batches queued or under way
-	uploads map[step]*upload
-	order   []step // of uploads that are not final, oldest first
 	stats   SenderStats
 	closed  bool
 	idle    chan struct{} // closed while nothing is pending
@@ -162,8 +164,8 @@ func (s *Sender) SendPart(kind string, rolloutID int64, samples ...any) int {
 }
 
 func (s *Sender) send(kind string, rolloutID int64, final bool, samples []any) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	at := step{kind, rolloutID}
 	up := s.uploads[at]
 	if up == nil {
@@ -190,7 +192,9 @@ func (s *Sender) send(kind string, rolloutID int64, final bool, samples []any) i
 			if ok {
 				reason = "too_large"
 			}
+			s.mu.Lock()
 			s.drop(reason, 1)
+			s.mu.Unlock()
 			up.lost++
 			next.body = body[:before]
 			continue
@@ -278,6 +282,7 @@ func numeric(v reflect.Value) any {
 	return v.Interface()
 }
 
+// drop counts samples that are not sent; mu is held.
 func (s *Sender) drop(reason string, samples int) {
 	if s.stats.Dropped[reason] == 0 && s.o.Logger != nil {
 		s.o.Logger.Warn("samples were not sent; more of this kind are only counted", "reason", reason, "samples", samples, "last_error", s.stats.LastError)
@@ -286,6 +291,8 @@ func (s *Sender) drop(reason string, samples int) {
 }
 
 func (s *Sender) enqueue(o *outgoing, at step, up *upload, final bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	part := up.part
 	up.part++
 	reason := ""
@@ -363,7 +370,7 @@ func (s *Sender) work() {
 	}
 }
 
-// settle takes batches off the pending ones.
+// settle takes batches off the pending ones; mu is held.
 func (s *Sender) settle(n int) {
 	if n == 0 {
 		return
