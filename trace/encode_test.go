@@ -59,11 +59,10 @@ func TestAppendValue(t *testing.T) {
 			inner
 			A    int    `json:"a"`
 			Skip string `json:"-"`
-			Dash int    `json:"-,"`
 			Zero int    `json:",omitempty"`
 			One  *int   `json:"one,omitzero"`
 			low  int
-		}{inner: inner{3}, A: 1, low: 2}, `{"B":3,"a":1,"-":0}`},
+		}{inner: inner{3}, A: 1, low: 2}, `{"B":3,"a":1}`},
 		{"\x00é\xff\u2028\ud7ff", `"\u0000é` + "\ufffd\u2028\ud7ff\""},
 	} {
 		got := string(appendValue(nil, c.v, 0))
