@@ -66,7 +66,7 @@ class Case(unittest.TestCase):
         self.assertEqual(rt.stats()["errors"], {})
 
 
-class TestSeed(Case):
+class TestSlimesGuide(Case):
     """The three samples of slime's guide to instrumentation, their imports apart."""
 
     def test_rollout_functions(self):
