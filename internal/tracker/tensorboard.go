@@ -381,7 +381,12 @@ func (t *TensorBoardTracker) rewrite(run *tbRun, leaves func(row) bool, extra *t
 	next := filepath.Join(run.dir, fmt.Sprintf("%s%s%s%06d", tbPrefix, sec, tbHost, run.rev+1))
 	err = replace(next, func(out io.Writer) error {
 		w := tfevents.NewWriter(out, 0)
-		events := []*tfevents.Event{&version, {WallTime: version.WallTime, Session: tfevents.SessionStart}}
+		// Who already read the revision before forgets it, up to the latest row.
+		latest := version.WallTime
+		for i := range rows {
+			latest = max(latest, rows[i].WallTime)
+		}
+		events := []*tfevents.Event{&version, {WallTime: latest, Session: tfevents.SessionStart}}
 		if run.attempt > 0 {
 			events = append(events, mark(run))
 		}
