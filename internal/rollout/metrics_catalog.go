@@ -159,26 +159,24 @@ func docOf(key string) *MetricDoc {
 
 // matches compares a key with a pattern.
 func matches(pattern, key string) bool {
-	for {
-		i := strings.IndexByte(pattern, '{')
-		if i < 0 {
-			return pattern == key
-		}
-		j := i + strings.IndexByte(pattern[i:], '}')
-		if !strings.HasPrefix(key, pattern[:i]) {
-			return false
-		}
-		name, rest := pattern[i+1:j], pattern[j+1:]
-		key = key[i:]
-		if rest != "" {
-			k := strings.LastIndex(key, rest[:literal(rest)])
-			return k > 0 && matches(rest, key[k:])
-		}
-		if name != "stat" {
-			return key != ""
-		}
+	i := strings.IndexByte(pattern, '{')
+	if i < 0 {
+		return pattern == key
+	}
+	if !strings.HasPrefix(key, pattern[:i]) {
+		return false
+	}
+	j := i + strings.IndexByte(pattern[i:], '}')
+	name, rest := pattern[i+1:j], pattern[j+1:]
+	key = key[i:]
+	switch {
+	case rest != "":
+		k := strings.LastIndex(key, rest[:literal(rest)])
+		return k > 0 && matches(rest, key[k:])
+	case name == "stat":
 		return key == "mean" || key == "median" || key == "max" || key == "min"
 	}
+	return key != ""
 }
 
 // literal is the length of a pattern's text before its first placeholder.

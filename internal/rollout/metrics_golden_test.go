@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,31 +146,4 @@ func TestCompatEqualsSlime(t *testing.T) {
 	if compared < 500 {
 		t.Errorf("only %d values were compared", compared)
 	}
-}
-
-func metricLine(m Metric, ok bool) string {
-	switch {
-	case !ok:
-		return "-"
-	case m.State == MetricUnknown, m.State == MetricIdle:
-		return m.State.String()
-	}
-	s := fmt.Sprintf("%.6g", m.Value)
-	if m.State == MetricPartial {
-		s += " partial"
-	}
-	if m.Derived {
-		s += " derived"
-	}
-	return s
-}
-
-func suffixed(list []Metric, prefix string) map[string]Metric {
-	out := map[string]Metric{}
-	for _, m := range list {
-		if k, ok := strings.CutPrefix(m.Key, prefix); ok {
-			out[k] = m
-		}
-	}
-	return out
 }

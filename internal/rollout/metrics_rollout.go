@@ -17,18 +17,18 @@ type rolloutAcc struct {
 	groups    []rewardGroup
 	groupOf   map[Int]int
 
-	rate, length                       pySum // speculative decoding
-	cached, prompt                     int64
-	categories                         []category
-	categoryOf                         map[rewardKey]int
-	topKept, topTokens                 int64
-	repeats, surrogates, truncated     int
-	rewardSum                          pySum
-	rewardBad                          string // why the sum of the rewards fails
-	rewardKnown                        int
-	pass                               passCounter
-	fails                              [numSections]string
-	topSkipped, noCategory, noGroupVal int
+	rate, length                   pySum // speculative decoding
+	cached, prompt                 int64
+	categories                     []category
+	categoryOf                     map[rewardKey]int
+	topKept, topTokens             int64
+	repeats, surrogates, truncated int
+	rewardSum                      pySum
+	rewardBad                      string // why the sum of the rewards fails
+	rewardKnown                    int
+	pass                           passCounter
+	fails                          [numSections]string
+	topSkipped, noCategory         int
 }
 
 // The parts of compute_metrics_from_samples that can fail, in its order: the first failure is what slime
