@@ -57,8 +57,12 @@ func (b *blobs) add(raw []byte) { b.list = append(b.list, b.zip.blob(raw)) }
 // at once; smaller ones share.
 const ownBlob = 32 << 10
 
-// writeContainer writes head, its blobs and the columns. The head's Columns and Blobs are filled.
+// writeContainer writes head, pieces (which may be nil) and the columns. The head's Columns and Blobs are
+// filled.
 func writeContainer(w io.Writer, head *Head, cols []column, pieces *blobs) error {
+	if pieces == nil {
+		pieces = &blobs{}
+	}
 	d := &pieces.zip
 	var shared, buf []byte
 	blobs := pieces.list[:len(pieces.list):len(pieces.list)]

@@ -35,7 +35,7 @@ func (ix *Index) Window(q Query, o WindowOptions) (*Columns, error) {
 	order = order[:min(o.Count, len(order))]
 	w := ix.emptyCopy()
 	w.rowID = &vec[uint32]{}
-	w.labels, w.sources = newDict(1<<31), newDict(1<<16)
+	w.labels, w.sources = newDict(1<<31), newDict(1<<16) // only what the window shows
 	m := merger{ix: ix, t0: o.T0, t1: o.T1, pixels: o.Pixels, attempt: q.Attempt, cut: true}
 	for _, r := range order {
 		m.perLane = o.Open[int(r)]
@@ -53,9 +53,9 @@ func (ix *Index) emptyCopy() *Columns {
 	w.Head.Step = nil
 	w.Head.Counts, w.Head.T0, w.Head.UnitNS, w.Head.Extent = h.Counts, h.T0, h.UnitNS, h.Extent
 	w.base, w.hasBase, w.lo, w.hi = c.base, c.hasBase, c.lo, c.hi
-	d := &h.Dicts
-	w.names, w.statuses, w.sources, w.labels = dictOf(d.Name, 1<<16), dictOf(d.Status, 1<<8), dictOf(d.Source, 1<<16), dictOf(d.Label, 1<<31)
-	w.whys, w.finishes, w.clips = dictOf(d.Why, 1<<8), dictOf(d.Finish, 1<<8), dictOf(d.Clip, 1<<8)
+	// Shared: nothing is added to them, since all strings are those of the dump.
+	w.names, w.statuses, w.sources, w.labels = c.names, c.statuses, c.sources, c.labels
+	w.whys, w.finishes, w.clips = c.whys, c.finishes, c.clips
 	return w
 }
 

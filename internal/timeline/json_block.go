@@ -297,6 +297,14 @@ func Text(v torchfile.Value, limit int) string {
 	return clean(out.String(), limit)
 }
 
+// SampleText returns a sample's prompt and response, each at most 8 MiB of text, and whether its tokens
+// are in the dump.
+func SampleText(s *rollout.Sample) (prompt, response string, tokens bool) {
+	t := s.Raw.Field("tokens")
+	tokens = t.Exists() && t.Kind() != torchfile.KindNone
+	return Text(s.Raw.Field("prompt"), maxText), Text(s.Raw.Field("response"), maxText), tokens
+}
+
 // readBlock returns the values of the rows of block b of list, as raw JSON.
 func (c *Columns) readBlock(b Block) ([]json.RawMessage, error) {
 	raw, err := inflate(c.blobs.list[b.Blob], nil)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -310,35 +311,23 @@ func (ix *Index) attr(key string) (*attrValues, error) {
 		return v, nil
 	}
 	v = &attrValues{}
-	quoted, err := json.Marshal(key) // only to see which blocks may hold it
-	if err != nil {
-		return nil, err
-	}
-	plainKey := bytes.Equal(appendQuoted(nil, []byte(key)), quoted)
 	var buf []byte
 	for _, b := range ix.head.Attrs {
-		raw, err := inflate(ix.c.blobs.list[b.Blob], buf)
+		piece := ix.c.blobs.list[b.Blob]
+		raw, err := inflate(piece, buf)
 		if err != nil {
 			return nil, bad("attributes from row %d: %w", b.From, err)
 		}
-		if ix.c.blobs.list[b.Blob].enc != "none" {
+		if piece.enc != "none" {
 			buf = raw
 		}
-		if plainKey && !bytes.Contains(raw, quoted) {
-			continue
-		}
-		var rows [][][]map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &rows); err != nil {
-			return nil, bad("attributes from row %d: %w", b.From, err)
-		}
-		for i, items := range rows[:min(len(rows), b.Rows)] {
-			for _, it := range items {
-				for _, attrs := range it {
-					if raw, ok := attrs[key]; ok {
-						v.add(uint32(b.From+i), raw)
-					}
-				}
+		err = scanAttrs(raw, key, func(row int, value []byte) {
+			if row < b.Rows {
+				v.add(uint32(b.From+row), value)
 			}
+		})
+		if err != nil {
+			return nil, bad("attributes from row %d: %w", b.From, err)
 		}
 	}
 	ix.mu.Lock()
@@ -353,15 +342,18 @@ func (ix *Index) attr(key string) (*attrValues, error) {
 	return v, nil
 }
 
-func (v *attrValues) add(row uint32, raw json.RawMessage) {
+func (v *attrValues) add(row uint32, raw []byte) {
 	num, text := math.NaN(), string(raw)
 	switch c := raw[0]; {
 	case c == '"':
-		if json.Unmarshal(raw, &text) != nil {
+		if bytes.IndexByte(raw, '\\') < 0 {
+			text = string(raw[1 : len(raw)-1])
+		} else if json.Unmarshal(raw, &text) != nil {
 			return
 		}
 	case c == '-' || c >= '0' && c <= '9':
-		if json.Unmarshal(raw, &num) != nil || math.IsInf(num, 0) {
+		var err error
+		if num, err = strconv.ParseFloat(text, 64); err != nil {
 			return
 		}
 		text = string(appendNumber(nil, num))

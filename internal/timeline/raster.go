@@ -284,14 +284,14 @@ type painter struct {
 	full   [NumClasses][]int32 // differences of the number of rows that cover all of a pixel
 	used   [NumClasses]bool
 	total  []int64 // by pixel
-	best   []int32
+	best   []int64 // sum << 8 | 255 - class
 	dots   []uint8 // class + 1
 	dotted bool
 }
 
 func newPainter(w int, t0, t1 int64) *painter {
 	p := &painter{w: w, t0: t0, t1: t1, scale: float64(w * 256), span: float64(t1 - t0), dots: make([]uint8, w),
-		total: make([]int64, w), best: make([]int32, w)}
+		total: make([]int64, w), best: make([]int64, w)}
 	all := make([]int32, 2*int(NumClasses)*(w+1))
 	for c := range p.part {
 		p.part[c], all = all[:w+1:w+1], all[w+1:]
@@ -358,7 +358,8 @@ func (p *painter) add(s stretches) {
 
 // finish writes the line and forgets its rows.
 func (p *painter) finish(rows int, class, fill []uint8) {
-	total, best := p.total, p.best
+	w := p.w
+	total, best := p.total[:w], p.best[:w]
 	clear(total)
 	clear(best)
 	for c := range p.part {
@@ -367,25 +368,27 @@ func (p *painter) finish(rows int, class, fill []uint8) {
 		}
 		p.used[c] = false
 		run := int32(0)
-		part, full := p.part[c], p.full[c]
-		for x := range p.w {
+		part, full := p.part[c][:w], p.full[c][:w]
+		low := int64(noLeaf - c) // of equal sums the lowest class is the largest
+		for x := range total {
 			run += full[x]
-			if sum := part[x] + run<<8; sum > 0 {
-				total[x] += int64(sum)
-				if sum > best[x] {
-					best[x], class[x] = sum, uint8(c)+1
-				}
-			}
+			sum := int64(part[x]) + int64(run)<<8
+			total[x] += sum
+			best[x] = max(best[x], sum<<8|low)
 		}
-		clear(part)
-		clear(full)
+		clear(p.part[c])
+		clear(p.full[c])
 	}
-	for x := range p.w {
+	whole := 256 * int64(rows)
+	dots, class, fill := p.dots[:w], class[:w], fill[:w]
+	for x, t := range total {
 		switch {
-		case total[x] > 0:
-			fill[x] = uint8(max(1, min(255, total[x]*255/int64(256*rows))))
-		case p.dots[x] > 0:
-			class[x], fill[x] = p.dots[x], 1
+		case t >= whole:
+			fill[x], class[x] = 255, uint8(noLeaf-best[x]&noLeaf)+1
+		case t > 0:
+			fill[x], class[x] = uint8(max(1, t*255/whole)), uint8(noLeaf-best[x]&noLeaf)+1
+		case dots[x] > 0:
+			fill[x], class[x] = 1, dots[x]
 		}
 	}
 	if p.dotted {
