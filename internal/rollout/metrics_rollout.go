@@ -118,7 +118,7 @@ func (a *rolloutAcc) reward(f *sampleFacts) {
 	case f.rewardErr != "":
 		a.rewardBad = f.rewardErr
 	case r.isNumber:
-		a.rewardSum.add(r.number)
+		a.rewardSum.addAs(r.number, r.typeName)
 		a.rewardKnown++
 	case a.rewardBad == "":
 		a.rewardBad = "TypeError: unsupported operand type(s) for +: 'int' and '" + r.typeName + "'"

@@ -106,6 +106,19 @@ func (s *pySum) add(v float64) {
 	s.sum = t
 }
 
+// addAs adds a value of that Python type: compensation is for floats alone, and a numpy scalar makes the
+// sum one, which is added without.
+func (s *pySum) addAs(v float64, typeName string) {
+	switch typeName {
+	case "float":
+		s.add(v)
+	case "int", "bool":
+		s.sum += v
+	default:
+		s.sum, s.c, s.compensated = s.total()+v, 0, false
+	}
+}
+
 func (s *pySum) total() float64 {
 	// CPython adds the compensation only when it is finite: an infinite sum has a NaN there.
 	if s.c != 0 && !math.IsNaN(s.c) && !math.IsInf(s.c, 0) {

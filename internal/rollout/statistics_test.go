@@ -139,6 +139,42 @@ func TestPythonSum(t *testing.T) {
 			t.Errorf("compensated %v: %v", c.compensated, s.total())
 		}
 	}
+	// A thousand ints, bools and floats, added by Python 3.11 and 3.12.
+	for _, c := range []struct {
+		seed        lcg
+		want, after float64
+	}{{1, 0x1.dd1a86815f9a0p+18, 0x1.dd1a86815f9a0p+18}, {2, 0x1.dc32d5a278b6fp+18, 0x1.dc32d5a278b6bp+18}, {3, 0x1.efbc60a594954p+18, 0x1.efbc60a594953p+18}} {
+		old, now, r := pySum{}, pySum{compensated: true}, c.seed
+		for range 1000 {
+			k := r.below(4)
+			x := r.float()
+			x *= math.Pow10(r.below(9) - 4)
+			name := "float"
+			switch k {
+			case 0:
+				x, name = math.Trunc(x), "int"
+			case 1:
+				name = "bool"
+				if x > 1 {
+					x = 1
+				} else {
+					x = 0
+				}
+			}
+			old.addAs(x, name)
+			now.addAs(x, name)
+		}
+		if old.total() != c.want || now.total() != c.after {
+			t.Errorf("seed %d: %x and %x, Python has %x and %x", c.seed, old.total(), now.total(), c.want, c.after)
+		}
+	}
+	np := pySum{compensated: true}
+	for range 10 {
+		np.addAs(0.1, "float64") // what Python 3.12 adds of np.float64
+	}
+	if np.total() != 0.9999999999999999 {
+		t.Errorf("numpy scalars: %v", np.total())
+	}
 	s := pySum{compensated: true}
 	s.add(math.Inf(1))
 	s.add(1)
