@@ -1,9 +1,11 @@
 package rollout
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/rollscope/rollscope/internal/request"
+	"github.com/rollscope/rollscope/torchfile"
 )
 
 // MetricOptions are what slime's metrics need beside the samples; names in brackets are slime's
@@ -21,6 +23,8 @@ type MetricOptions struct {
 	LogPassrate       bool // [log_passrate]
 	// Eval says that the dump is one of an evaluation, as [Options].Eval does.
 	Eval bool
+	// RolloutID is the step's number where the caller knows it, as [Options].RolloutID.
+	RolloutID Int
 	// EvalDatasets tells which dataset an evaluation's samples are of, in the order of the dump, where
 	// the samples do not say it.
 	EvalDatasets []EvalDataset
@@ -79,6 +83,25 @@ func NewMetrics(opts MetricOptions) *Metrics {
 	m := &Metrics{opts: opts, datasets: map[string]*rolloutAcc{}, from: math.Inf(1), to: math.Inf(-1)}
 	m.all = newRolloutAcc("", &m.opts)
 	return m
+}
+
+// Measure reads a dump and accumulates its metrics. With an error it returns those of the samples before
+// it, marked as partial.
+func Measure(f *torchfile.File, opts MetricOptions) (*Metrics, error) {
+	m := NewMetrics(opts)
+	hdr, err := Read(f, Options{RewardKey: opts.RewardKey, Eval: opts.Eval, RolloutID: opts.RolloutID}, func(s *Sample) error {
+		m.Add(s)
+		return nil
+	})
+	m.Finish(hdr)
+	if err == nil {
+		err = f.Incomplete()
+	}
+	if err != nil {
+		m.MarkPartial(err.Error())
+		return m, fmt.Errorf("computing metrics after %d entries: %w", m.entries, err)
+	}
+	return m, nil
 }
 
 // MarkPartial says that not all samples of the step will be added, and why: a cut file, a shard that is

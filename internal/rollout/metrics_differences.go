@@ -27,6 +27,7 @@ const (
 	WhyShared      Why = "siblings that share one trace bring its requests again"
 	WhyTime        Why = "the rollout time is derived from the traces"
 	WhyDefinition  Why = "tokens of the step's requests instead of the samples' responses"
+	WhySameName    Why = "categories of the same text, of which slime keeps one"
 	WhyNoName      Why = "the dump does not say which dataset a sample is of"
 	WhyPartial     Why = "of a part of the samples or requests"
 	WhyUnexplained Why = "unexplained"
@@ -36,7 +37,7 @@ const (
 func Whys() []Why {
 	return []Why{
 		WhyOurs, WhySlimeFails, WhyChildSpans, WhyOldName, WhyStreaming, WhyOtherSpan, WhyInvalid, WhyOrphanEnd, WhyOddType,
-		WhyOddSample, WhyEarlier, WhyLate, WhyShared, WhyTime, WhyDefinition, WhyNoName, WhyPartial,
+		WhyOddSample, WhyEarlier, WhyLate, WhyShared, WhyTime, WhyDefinition, WhySameName, WhyNoName, WhyPartial,
 	}
 }
 
@@ -174,6 +175,9 @@ func (w *reasons) compat(d *Difference, why []Why) []Why {
 		if strings.HasPrefix(d.Key, "perf/"+requestKeys[i].key+"/") {
 			return w.request(i, why)
 		}
+	}
+	if strings.Contains(d.Key, "/error_cat/") && d.Compat != nil && d.Perf != nil && d.Perf.Value > d.Compat.Value {
+		return append(why, WhySameName)
 	}
 	if w.badWaits && strings.Contains(d.Key, "non_generation") {
 		return append(why, WhyInvalid)

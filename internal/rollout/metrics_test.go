@@ -34,15 +34,10 @@ func dumpOf(t testing.TB, rolloutID int64, samples ...map[string]any) *torchfile
 
 func metricsOf(t testing.TB, f *torchfile.File, opts MetricOptions) *Metrics {
 	t.Helper()
-	m := NewMetrics(opts)
-	hdr, err := Read(f, Options{RewardKey: opts.RewardKey, Eval: opts.Eval}, func(s *Sample) error {
-		m.Add(s)
-		return nil
-	})
+	m, err := Measure(f, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Finish(hdr)
 	return m
 }
 
@@ -215,6 +210,15 @@ func TestRewardsOfDicts(t *testing.T) {
 	}
 	if got := strings.Join(order, " "); got != "ok wrong 3" {
 		t.Errorf("categories in the order %s", got)
+	}
+	// Categories that differ and have the same name.
+	r = metricsOf(t, dumpOf(t, 1, d(1.0, "3"), d(1.0, 3), d(1.0, "3"), d(1.0, 3.5)), MetricOptions{RewardKey: "acc", RewardCategory: "cat"}).Result()
+	expectMetrics(t, r.Compat, map[string]any{"rollout/error_cat/3": 0.25, "rollout/error_cat/3.5": 0.25})
+	expectMetrics(t, r.Perf, map[string]any{"rollout/error_cat/3": 0.75})
+	for _, x := range r.Differences() {
+		if x.Key == "rollout/error_cat/3" && x.Why[0] != WhySameName {
+			t.Errorf("%v", x.Why)
+		}
 	}
 	// A key that is not there makes slime fail.
 	r = metricsOf(t, file(), MetricOptions{RewardKey: "score"}).Result()

@@ -115,7 +115,7 @@ func (a *rolloutAcc) into(e *emitter, zeroStd []category) {
 	}
 	e.put("prefix_cache_hit_rate", rate)
 	e.put("avg_cached_tokens_per_sample", float64(a.cached)/n)
-	for _, c := range a.categories {
+	for _, c := range a.named(e.slime) {
 		e.part("error_cat/"+c.name, float64(c.n)/n, a.n-a.noCategory, a.n, "samples have a category")
 	}
 	if a.topTokens > 0 {
@@ -123,6 +123,26 @@ func (a *rolloutAcc) into(e *emitter, zeroStd []category) {
 	}
 	e.part("repetition_frac", float64(a.repeats)/n, a.n-a.surrogates, a.n, "samples are valid text")
 	e.put("truncated_ratio", float64(a.truncated)/n)
+}
+
+// named merges categories that differ and have the same name in a key, such as 3 and "3"; of those slime
+// keeps the last one's count.
+func (a *rolloutAcc) named(slime bool) []category {
+	at := map[string]int{}
+	var out []category
+	for _, c := range a.categories {
+		i, ok := at[c.name]
+		switch {
+		case !ok:
+			at[c.name] = len(out)
+			out = append(out, c)
+		case slime:
+			out[i].n = c.n
+		default:
+			out[i].n += c.n
+		}
+	}
+	return out
 }
 
 func (a *rolloutAcc) passRates(e *emitter) (err string) {
