@@ -1,5 +1,5 @@
 // Writes pages with invented timelines, for looking at and for the browser tests:
-//   node dev/viewer.mjs OUT.html [step|hostile|partial|one|empty|untraced|nopd] [SAMPLES or EVENTS] [SEED]
+//   node dev/viewer.mjs OUT.html [step|many|hostile|partial|one|empty|untraced|nopd] [SAMPLES or EVENTS] [SEED]
 import { build } from "esbuild";
 import { readFileSync, writeFileSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -34,6 +34,8 @@ export async function make(kind = "step", n = 2048, seed = 77) {
       return g.step({ samples: n, seed, hostile: true });
     case "partial":
       return g.step({ samples: n, seed, partial: true });
+    case "many":
+      return g.step({ samples: n, seed, turns: 4, attrs: false });
     case "nopd":
       return g.step({ samples: n, seed, pd: false });
     default:

@@ -200,8 +200,8 @@ export interface PointsAsk {
 export function drawPoints(q: PointsAsk): void {
   const { slot, view } = q;
   const { flat: f, at } = slot;
-  if (view.points) cluster(q, f.point, f.pointFrom[at] as number, f.pointFrom[at + 1] as number, false);
-  if (view.orphans) cluster(q, f.orphan, f.orphanFrom[at] as number, f.orphanFrom[at + 1] as number, true);
+  if (view.points) cluster(q, f.point, f.pointFrom[at] as number, f.pointTo[at] as number, false);
+  if (view.orphans) cluster(q, f.orphan, f.orphanFrom[at] as number, f.orphanTo[at] as number, true);
 }
 
 function cluster(q: PointsAsk, list: Int32Array, lo: number, hi: number, orphan: boolean): void {

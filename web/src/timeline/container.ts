@@ -206,39 +206,89 @@ export function decodeColumn(c: ColumnHead, blob: Uint8Array): NumberColumn | St
 
 /** Reads n varints into out and returns where it stopped; -1 when the bytes ended before. */
 function varints(data: Uint8Array, n: number, enc: string, out: NumberColumn): number {
+  switch (enc) {
+    case "uv":
+      return unsigned(data, n, out);
+    case "dv":
+      return deltas(data, n, out);
+    default:
+      return signed(data, n, enc === "ov", out);
+  }
+}
+
+// One loop for each encoding: these run once for each number of a page. A varint of one byte is the rule;
+// the next four bytes are integers, and only beyond that is it arithmetic of doubles.
+let stopped = 0;
+
+/** The varint at `at`, whose first byte b has a next one; where it ends goes to `stopped`, -1 when it is cut. */
+function long(data: Uint8Array, at: number, b: number): number {
+  let v = b & 0x7f;
+  let scale = 128;
+  do {
+    const next = data[at++];
+    if (next === undefined || scale > 2 ** 70) {
+      stopped = -1;
+      return 0;
+    }
+    b = next;
+    v += (b & 0x7f) * scale;
+    scale *= 128;
+  } while (b >= 0x80);
+  stopped = at;
+  return v;
+}
+
+function unsigned(data: Uint8Array, n: number, out: NumberColumn): number {
+  let at = 0;
+  for (let i = 0; i < n; i++) {
+    if (at >= data.length) return -1;
+    let v = data[at++] as number;
+    if (v >= 0x80) {
+      v = long(data, at, v);
+      if (stopped < 0) return -1;
+      at = stopped;
+    }
+    out[i] = v;
+  }
+  return at;
+}
+
+function deltas(data: Uint8Array, n: number, out: NumberColumn): number {
   let at = 0;
   let last = 0;
-  const len = data.length;
   for (let i = 0; i < n; i++) {
-    if (at >= len) return -1;
-    let b = data[at++] as number;
-    let v = b & 0x7f;
-    if (b >= 0x80) {
-      let scale = 128;
-      do {
-        if (at >= len) return -1;
-        b = data[at++] as number;
-        v += (b & 0x7f) * scale;
-        scale *= 128;
-        if (scale > 2 ** 70) return -1;
-      } while (b >= 0x80);
+    if (at >= data.length) return -1;
+    let v = data[at++] as number;
+    if (v < 0x80) last += (v >>> 1) ^ -(v & 1);
+    else {
+      v = long(data, at, v);
+      if (stopped < 0) return -1;
+      at = stopped;
+      last += v % 2 === 1 ? -(v + 1) / 2 : v / 2;
     }
-    if (enc === "uv") {
-      out[i] = v;
-      continue;
+    out[i] = last;
+  }
+  return at;
+}
+
+function signed(data: Uint8Array, n: number, optional: boolean, out: NumberColumn): number {
+  let at = 0;
+  for (let i = 0; i < n; i++) {
+    if (at >= data.length) return -1;
+    let v = data[at++] as number;
+    if (v >= 0x80) {
+      v = long(data, at, v);
+      if (stopped < 0) return -1;
+      at = stopped;
     }
-    if (enc === "ov") {
+    if (optional) {
       if (v === 0) {
         out[i] = NaN;
         continue;
       }
       v -= 1;
     }
-    const s = v % 2 === 1 ? -(v + 1) / 2 : v / 2;
-    if (enc === "dv") {
-      last += s;
-      out[i] = last;
-    } else out[i] = s;
+    out[i] = v % 2 === 1 ? -(v + 1) / 2 : v / 2;
   }
   return at;
 }

@@ -10,8 +10,9 @@ export interface FlatOptions {
 }
 
 export interface Flat {
-  /** stretches of row r are from[r] .. from[r+1], in time; they never overlap */
+  /** stretches of row r are from[r] .. to[r], in time; they never overlap */
   from: Uint32Array;
+  to: Uint32Array;
   start: Float64Array;
   end: Float64Array;
   /** the item of the table that is on top */
@@ -19,48 +20,11 @@ export interface Flat {
   class: Uint8Array;
   /** point events and orphan ends of row r, in time */
   pointFrom: Uint32Array;
+  pointTo: Uint32Array;
   point: Int32Array;
   orphanFrom: Uint32Array;
+  orphanTo: Uint32Array;
   orphan: Int32Array;
-}
-
-class Growing {
-  start: Float64Array;
-  end: Float64Array;
-  item: Int32Array;
-  class: Uint8Array;
-  n = 0;
-  constructor(cap: number) {
-    this.start = new Float64Array(cap);
-    this.end = new Float64Array(cap);
-    this.item = new Int32Array(cap);
-    this.class = new Uint8Array(cap);
-  }
-  push(s: number, e: number, item: number, c: number, rowStart: number): void {
-    const n = this.n;
-    if (n > rowStart && this.item[n - 1] === item && this.class[n - 1] === c && this.end[n - 1] === s) {
-      this.end[n - 1] = e;
-      return;
-    }
-    if (n === this.start.length) this.grow();
-    this.start[n] = s;
-    this.end[n] = e;
-    this.item[n] = item;
-    this.class[n] = c;
-    this.n = n + 1;
-  }
-  private grow(): void {
-    const cap = Math.ceil(this.start.length * 1.5) + 64;
-    const wider = <T extends Float64Array | Int32Array | Uint8Array>(a: T, type: { new (n: number): T }): T => {
-      const b = new type(cap);
-      b.set(a);
-      return b;
-    };
-    this.start = wider(this.start, Float64Array);
-    this.end = wider(this.end, Float64Array);
-    this.item = wider(this.item, Int32Array);
-    this.class = wider(this.class, Uint8Array);
-  }
 }
 
 /** Scratch of one row: what is painted, in painter's order, and the order of starts. */
@@ -121,74 +85,152 @@ function byStart(s: Scratch, n: number): void {
   s.other = to;
 }
 
-/** Flattens all rows of a table. */
-export function flatten(t: Table, o: FlatOptions): Flat {
-  const out = new Growing(Math.ceil((t.start.length + t.segStart.length) * 1.3) + t.n + 16);
-  const from = new Uint32Array(t.n + 1);
-  const points: number[][] = [[], []];
-  const pointFrom = new Uint32Array(t.n + 1), orphanFrom = new Uint32Array(t.n + 1);
-  const s = new Scratch();
-  for (let r = 0; r < t.n; r++) {
-    from[r] = out.n;
-    pointFrom[r] = (points[0] as number[]).length;
-    orphanFrom[r] = (points[1] as number[]).length;
-    flattenRow(t, r, o, s, out, points[0] as number[], points[1] as number[]);
-  }
-  from[t.n] = out.n;
-  pointFrom[t.n] = (points[0] as number[]).length;
-  orphanFrom[t.n] = (points[1] as number[]).length;
-  const n = out.n;
-  return {
-    from, pointFrom, orphanFrom,
-    start: out.start.slice(0, n), end: out.end.slice(0, n), item: out.item.slice(0, n), class: out.class.slice(0, n),
-    point: Int32Array.from(points[0] as number[]), orphan: Int32Array.from(points[1] as number[]),
-  };
-}
+/**
+ * The rows of a table, flattened when they are first needed: what is on the screen at once, the others a
+ * piece at a time. Its arrays have room for all from the start; pages that are not written cost nothing.
+ */
+export class Flats implements Flat {
+  readonly from: Uint32Array;
+  readonly to: Uint32Array;
+  readonly start: Float64Array;
+  readonly end: Float64Array;
+  readonly item: Int32Array;
+  readonly class: Uint8Array;
+  readonly pointFrom: Uint32Array;
+  readonly pointTo: Uint32Array;
+  readonly point: Int32Array;
+  readonly orphanFrom: Uint32Array;
+  readonly orphanTo: Uint32Array;
+  readonly orphan: Int32Array;
+  private have: Uint8Array;
+  private next = 0;
+  private n = 0;
+  private points = 0;
+  private orphans = 0;
+  private scratch = new Scratch();
 
-function flattenRow(t: Table, r: number, o: FlatOptions, s: Scratch, out: Growing, points: number[], orphans: number[]): void {
-  const a = t.itemFrom[r] as number, b = t.itemFrom[r + 1] as number;
-  s.fit(2 * (b - a) + (t.segFrom[b] as number) - (t.segFrom[a] as number));
-  const p0 = points.length, o0 = orphans.length;
-  let n = 0;
-  for (let i = a; i < b; i++) {
-    if (o.attempt >= 0 && t.attempt[i] !== o.attempt) continue;
-    const state = t.state[i];
-    if (state === POINT) {
-      points.push(i);
-      continue;
+  constructor(private t: Table, private o: FlatOptions) {
+    const rows = t.n;
+    let points = 0, orphans = 0, queued = 0;
+    for (let i = 0; i < t.state.length; i++) {
+      if (t.state[i] === POINT) points++;
+      else if (t.state[i] === ORPHAN) orphans++;
+      else if (t.class[i] === GENERATE && (t.request[i] as number) >= 0) queued++;
     }
-    if (state === ORPHAN) {
-      orphans.push(i);
-      continue;
-    }
-    if (state === OPEN && !o.opens) continue;
-    const start = t.start[i] as number, end = start + (t.dur[i] as number);
-    s.start[n] = start;
-    s.end[n] = end;
-    s.item[n] = i;
-    s.class[n++] = t.class[i] as number;
-    // What the item is made of lies over it, at the same depth; segments over the queue.
-    const req = t.class[i] === GENERATE ? (t.request[i] as number) : -1;
-    const queue = req >= 0 && (t.reqFrom[r] as number) + req < (t.reqFrom[r + 1] as number) ? (t.req.queue[(t.reqFrom[r] as number) + req] as number) : NaN;
-    if (queue > 0) {
-      s.start[n] = start;
-      s.end[n] = Math.min(end, start + queue);
-      s.item[n] = i;
-      s.class[n++] = QUEUE;
-    }
-    for (let g = t.segFrom[i] as number, e = t.segFrom[i + 1] as number; g < e; g++) {
-      s.start[n] = t.segStart[g] as number;
-      s.end[n] = (t.segStart[g] as number) + (t.segDur[g] as number);
-      s.item[n] = i;
-      s.class[n++] = t.segClass[g] as number;
-    }
+    // Each thing that is painted begins at most one stretch and lets one go on when it ends.
+    const room = 2 * (t.start.length - points - orphans + t.segStart.length + queued);
+    this.from = new Uint32Array(rows);
+    this.to = new Uint32Array(rows);
+    this.start = new Float64Array(room);
+    this.end = new Float64Array(room);
+    this.item = new Int32Array(room);
+    this.class = new Uint8Array(room);
+    this.pointFrom = new Uint32Array(rows);
+    this.pointTo = new Uint32Array(rows);
+    this.orphanFrom = new Uint32Array(rows);
+    this.orphanTo = new Uint32Array(rows);
+    this.point = new Int32Array(points);
+    this.orphan = new Int32Array(orphans);
+    this.have = new Uint8Array(rows);
   }
-  inTime(t, points, p0);
-  inTime(t, orphans, o0);
-  if (n === 0) return;
-  byStart(s, n);
-  rank(t, s, n);
-  sweep(s, n, out);
+
+  get size(): number {
+    return this.n;
+  }
+
+  get complete(): boolean {
+    return this.next >= this.t.n;
+  }
+
+  /** Flattens a row unless it is. */
+  row(r: number): void {
+    if (this.have[r] !== 0 || r < 0 || r >= this.t.n) return;
+    this.have[r] = 1;
+    this.flatten(r);
+  }
+
+  all(): this {
+    while (this.next < this.t.n) this.row(this.next++);
+    return this;
+  }
+
+  /** Flattens for about so many milliseconds; whether all is done. */
+  some(ms: number): boolean {
+    const until = performance.now() + ms;
+    while (this.next < this.t.n) {
+      for (let k = 0; k < 32 && this.next < this.t.n; k++) this.row(this.next++);
+      if (performance.now() > until) break;
+    }
+    return this.complete;
+  }
+
+  /** Adds a stretch; one that goes on with the same thing makes the last one longer. */
+  add(s: number, e: number, item: number, c: number, rowStart: number): void {
+    const n = this.n;
+    if (n > rowStart && this.item[n - 1] === item && this.class[n - 1] === c && this.end[n - 1] === s) {
+      this.end[n - 1] = e;
+      return;
+    }
+    this.start[n] = s;
+    this.end[n] = e;
+    this.item[n] = item;
+    this.class[n] = c;
+    this.n = n + 1;
+  }
+
+  private flatten(r: number): void {
+    const { t, o, scratch: s } = this;
+    const a = t.itemFrom[r] as number, b = t.itemFrom[r + 1] as number;
+    const r0 = t.reqFrom[r] as number, r1 = t.reqFrom[r + 1] as number;
+    s.fit(2 * (b - a) + (t.segFrom[b] as number) - (t.segFrom[a] as number));
+    this.pointFrom[r] = this.points;
+    this.orphanFrom[r] = this.orphans;
+    this.from[r] = this.n;
+    let n = 0;
+    for (let i = a; i < b; i++) {
+      if (o.attempt >= 0 && t.attempt[i] !== o.attempt) continue;
+      const state = t.state[i];
+      if (state === POINT) {
+        this.point[this.points++] = i;
+        continue;
+      }
+      if (state === ORPHAN) {
+        this.orphan[this.orphans++] = i;
+        continue;
+      }
+      if (state === OPEN && !o.opens) continue;
+      const start = t.start[i] as number, end = start + (t.dur[i] as number);
+      s.start[n] = start;
+      s.end[n] = end;
+      s.item[n] = i;
+      s.class[n++] = t.class[i] as number;
+      // What the item is made of lies over it, at the same depth; segments over the queue.
+      const req = t.class[i] === GENERATE ? (t.request[i] as number) : -1;
+      const queue = req >= 0 && r0 + req < r1 ? (t.req.queue[r0 + req] as number) : NaN;
+      if (queue > 0) {
+        s.start[n] = start;
+        s.end[n] = Math.min(end, start + queue);
+        s.item[n] = i;
+        s.class[n++] = QUEUE;
+      }
+      for (let g = t.segFrom[i] as number, e = t.segFrom[i + 1] as number; g < e; g++) {
+        s.start[n] = t.segStart[g] as number;
+        s.end[n] = Math.min(end, (t.segStart[g] as number) + (t.segDur[g] as number));
+        s.item[n] = i;
+        s.class[n++] = t.segClass[g] as number;
+      }
+    }
+    this.pointTo[r] = this.points;
+    this.orphanTo[r] = this.orphans;
+    inTime(t, this.point, this.pointFrom[r] as number, this.points);
+    inTime(t, this.orphan, this.orphanFrom[r] as number, this.orphans);
+    if (n > 0) {
+      byStart(s, n);
+      rank(t, s, n);
+      sweep(s, n, this);
+    }
+    this.to[r] = this.n;
+  }
 }
 
 /**
@@ -226,18 +268,16 @@ function rank(t: Table, s: Scratch, n: number): void {
 }
 
 /** Points come lane by lane; drawing wants them in time. */
-function inTime(t: Table, list: number[], from: number): void {
+function inTime(t: Table, list: Int32Array, from: number, to: number): void {
   let sorted = true;
-  for (let k = from + 1; k < list.length && sorted; k++) sorted = (t.start[list[k] as number] as number) >= (t.start[list[k - 1] as number] as number);
-  if (sorted) return;
-  const part = list.slice(from).sort((x, y) => (t.start[x] as number) - (t.start[y] as number));
-  for (let k = 0; k < part.length; k++) list[from + k] = part[k] as number;
+  for (let k = from + 1; k < to && sorted; k++) sorted = (t.start[list[k] as number] as number) >= (t.start[list[k - 1] as number] as number);
+  if (!sorted) list.subarray(from, to).sort((x, y) => (t.start[x] as number) - (t.start[y] as number) || x - y);
 }
 
 /** Goes along the starts; a heap of the ranks of what is running gives what is on top. */
-function sweep(s: Scratch, n: number, out: Growing): void {
+function sweep(s: Scratch, n: number, out: Flats): void {
   const { start, end, order, heap, rank, byRank } = s;
-  const rowStart = out.n;
+  const rowStart = out.size;
   let size = 0;
   let k = 0;
   let now = -Infinity;
@@ -251,7 +291,7 @@ function sweep(s: Scratch, n: number, out: Growing): void {
       const next = k < n ? (start[order[k] as number] as number) : Infinity;
       const to = Math.min(end[top] as number, next);
       if (to > now) {
-        out.push(now, to, s.item[top] as number, s.class[top] as number, rowStart);
+        out.add(now, to, s.item[top] as number, s.class[top] as number, rowStart);
         now = to;
       }
     }
@@ -259,7 +299,7 @@ function sweep(s: Scratch, n: number, out: Growing): void {
       const e = order[k++] as number;
       if ((end[e] as number) > now) size = push(heap, size, rank[e] as number);
       // A span of no length is seen as a hair, unless something lies over it.
-      else if (size === 0 && (end[e] as number) === now && start[e] === now) out.push(now, now, s.item[e] as number, s.class[e] as number, rowStart);
+      else if (size === 0 && (end[e] as number) === now && start[e] === now) out.add(now, now, s.item[e] as number, s.class[e] as number, rowStart);
     }
   }
 }
@@ -293,8 +333,8 @@ function popTop(heap: Uint32Array, size: number): number {
 
 /** The stretch of row r that holds time t, or -1. */
 export function flatAt(f: Flat, r: number, t: number): number {
-  const k = firstEndingAfter(f.end, f.from[r] as number, f.from[r + 1] as number, t);
-  return k < (f.from[r + 1] as number) && (f.start[k] as number) <= t ? k : -1;
+  const k = firstEndingAfter(f.end, f.from[r] as number, f.to[r] as number, t);
+  return k < (f.to[r] as number) && (f.start[k] as number) <= t ? k : -1;
 }
 
 /** The first of the sorted ends in [lo, hi) that lies after t. */

@@ -3,7 +3,7 @@
 import { gapsOf, type Gaps } from "./axis";
 import { Colours, type ColourBy, type LegendEntry } from "./colours";
 import { decode, Strings, type Container, type Head, type NumberColumn } from "./container";
-import { flatten, type Flat } from "./flat";
+import { Flats, type Flat } from "./flat";
 import { parse, QueryError, type Query, type Sort } from "./query";
 import { paintClasses } from "./raster";
 import type { NameStats, States } from "./stats";
@@ -161,7 +161,7 @@ export class HttpSource implements TimelineSource {
         const found = this.pages.get(at.get(page) ?? "") ?? this.stale(page, ask);
         if (!found) return null;
         let flat = found.flats.get(option);
-        if (!flat) found.flats.set(option, (flat = flatten(found.table, ask.flat)));
+        if (!flat) found.flats.set(option, (flat = new Flats(found.table, ask.flat).all()));
         slot.table = found.table;
         slot.flat = flat;
         slot.at = place - page * PAGE;
@@ -447,8 +447,8 @@ function joinDicts(dicts: Head["dicts"], rows: Rows, parts: Container[]): Head["
 }
 
 const EMPTY: Flat = {
-  from: new Uint32Array(1), start: new Float64Array(0), end: new Float64Array(0), item: new Int32Array(0), class: new Uint8Array(0),
-  pointFrom: new Uint32Array(1), point: new Int32Array(0), orphanFrom: new Uint32Array(1), orphan: new Int32Array(0),
+  from: new Uint32Array(1), to: new Uint32Array(1), start: new Float64Array(0), end: new Float64Array(0), item: new Int32Array(0), class: new Uint8Array(0),
+  pointFrom: new Uint32Array(1), pointTo: new Uint32Array(1), point: new Int32Array(0), orphanFrom: new Uint32Array(1), orphanTo: new Uint32Array(1), orphan: new Int32Array(0),
 };
 
 function inPage(order: Uint32Array, page: number, row: number): boolean {

@@ -65,9 +65,13 @@ export class Model {
         if (trouble !== p.info.value.trouble) p.info.value = { ...p.info.value, trouble };
         this.redraw();
       }));
-      settle(p.source.attempts(), (a) => (p.attempts.value = a));
       this.needGaps(p);
-      this.legendOf(p);
+      // Rows first; what counts over all items comes after the first picture.
+      const later = setTimeout(() => {
+        settle(p.source.attempts(), (a) => (p.attempts.value = a));
+        this.legendOf(p);
+      }, 30);
+      this.off.push(() => clearTimeout(later));
       p.reorder(this.now, () => this.ordered(p));
     }
   }
@@ -98,7 +102,7 @@ export class Model {
     } else if (changed("rowH", "expanded", "panes")) {
       for (const p of this.panes) p.relayout(v);
     }
-    if (changed("opens", "attempt", "only")) for (const p of this.panes) p.mini = p.over = null;
+    if (changed("opens", "attempt", "only")) for (const p of this.panes) p.forget();
     this.redraw();
   }
 
@@ -111,7 +115,7 @@ export class Model {
     settle(p.source.gaps(), (g) => {
       p.gapsFound = g;
       if (g.from.length === 0) this.say("there are no idle gaps to squeeze");
-      p.mini = p.over = null;
+      p.forget();
       this.redraw();
     });
   }
@@ -159,7 +163,7 @@ export class Model {
     c.width = Math.round(width * px);
     c.height = Math.round(height * px);
     this.inks[i] = null;
-    p.mini = p.over = null;
+    p.forget();
     p.relayout(this.now);
     if (!this.started[i] && p.order.length > 0) this.begin(p);
     this.paintNow(i);
@@ -171,7 +175,7 @@ export class Model {
     this.theme++;
     this.inks = [];
     this.paints = [];
-    for (const p of this.panes) p.mini = p.over = null;
+    for (const p of this.panes) p.forget();
     this.redraw();
   }
 
@@ -466,7 +470,7 @@ export class Model {
     const list = this.now[which];
     const on = !list.includes(key);
     this.set({ [which]: on ? [...list, key] : list.filter((k) => k !== key) });
-    for (const p of this.panes) p.mini = p.over = null;
+    for (const p of this.panes) p.forget();
     const label = this.pane.legend.value.find((e) => e.key === key)?.label ?? key;
     this.say(which === "lit" ? (on ? `${label} highlighted` : `${label} not highlighted`) : on ? `${label} hidden` : `${label} shown`);
   }
@@ -488,7 +492,7 @@ export class Model {
     else if (v.cursor !== null) this.set({ cursor: null });
     else if (v.lit.length + v.hidden.length > 0) {
       this.set({ lit: [], hidden: [] });
-      for (const p of this.panes) p.mini = p.over = null;
+      for (const p of this.panes) p.forget();
     } else if (v.t0 !== null) this.set({ t0: null, t1: null });
     else return false;
     return true;

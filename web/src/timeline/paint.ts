@@ -81,14 +81,16 @@ function minimap(s: Scene, axis: Axis): void {
   ctx.fillRect(LABEL, y0, w, mh);
   const [wa, wb] = pane.whole();
   const whole = new Axis(wa + pane.origin, wb + pane.origin, w, pane.gaps(view));
-  const key = `${w} ${mh} ${s.paintKey} ${pane.order.length} ${view.gaps}`;
-  if (pane.mini?.key !== key || pane.mini === null) {
+  const key = `${w} ${mh} ${s.paintKey} ${pane.generation} ${view.gaps}`;
+  if (pane.mini?.key !== key && pane.miniAsked !== key) {
+    pane.miniAsked = key;
     const canvas = document.createElement("canvas");
     canvas.width = w;
     canvas.height = mh;
     const made = { canvas, key };
     rasterInto(s, canvas, whole, 0, pane.order.length, false, () => {
       pane.mini = made;
+      pane.miniAsked = "";
     });
   }
   if (pane.mini) {
@@ -154,7 +156,7 @@ function rasterInto(s: Scene, canvas: HTMLCanvasElement, axis: Axis, from: numbe
         put();
         s.again();
       },
-      () => undefined, // aborted by a newer one; or the next frame tries again
+      () => (pane.miniAsked = pane.overAsked = ""), // aborted by a newer one; or the next frame tries again
     );
   } else put();
 }
@@ -165,8 +167,9 @@ function overview(s: Scene, axis: Axis): void {
   const [from, to] = pane.visible();
   const w = Math.floor(pane.plot);
   const hgt = Math.max(1, Math.round((to - from) * rowH));
-  const key = `${w} ${hgt} ${from} ${to} ${axis.t0} ${axis.t1} ${s.paintKey} ${view.gaps}`;
-  if (pane.over?.key !== key || (pane.over.quick && !s.quick)) {
+  const key = `${w} ${hgt} ${from} ${to} ${axis.t0} ${axis.t1} ${s.paintKey} ${pane.generation} ${view.gaps}`;
+  if ((pane.over?.key !== key || (pane.over.quick && !s.quick)) && pane.overAsked !== key) {
+    pane.overAsked = key;
     const old = pane.over?.canvas;
     const reuse = pane.source.local && old && old.width === w && old.height === hgt;
     const canvas = reuse ? old : document.createElement("canvas");
@@ -174,7 +177,10 @@ function overview(s: Scene, axis: Axis): void {
       canvas.width = w;
       canvas.height = hgt;
     }
-    rasterInto(s, canvas, axis, from, to, s.quick, () => (pane.over = { canvas, key, quick: s.quick }));
+    rasterInto(s, canvas, axis, from, to, s.quick, () => {
+      pane.over = { canvas, key, quick: s.quick };
+      pane.overAsked = "";
+    });
   }
   const y = pane.top + from * rowH - pane.scroll;
   if (pane.over) {
@@ -411,7 +417,7 @@ function label(s: Scene, r: number, y: number, h: number, strong: boolean, expan
 function flatRow(s: Scene, axis: Axis, bars: Bars, slot: Slot, row: number, y: number, h: number, dim: number, fade: number): void {
   const { ctx, colours, paint, view, ink } = s;
   const { table: t, flat: f, at } = slot;
-  const hi = f.from[at + 1] as number;
+  const hi = f.to[at] as number;
   bars.begin(y, h);
   const highlight = view.attempt >= 0 && !view.only ? view.attempt : -1;
   let abortFrom = NaN, abortTo = NaN;
@@ -498,7 +504,7 @@ function lanes(s: Scene, axis: Axis, bars: Bars, slot: Slot, row: number, top: n
   ctx.font = `10px ${ink.family}`;
   for (let l = firstLane; l <= lastLane; l++) {
     ctx.fillStyle = ink.text3;
-    ctx.fillText(fit(ctx, names[l] ?? "", LABEL - 30), 22, top + l * lh + lh / 2 + 3.5);
+    ctx.fillText(fit(ctx, names[l] ?? "", LABEL - 26), 20, top + l * lh + lh / 2 + 3.5);
   }
   const highlight = view.attempt >= 0 ? view.attempt : -1;
   let lane = -1, y = 0, abortFrom = NaN, abortTo = NaN;

@@ -8,7 +8,7 @@ import { Layout } from "./layout";
 import { QueryError, type Query } from "./query";
 import type { Slot, TimelineSource, TimelineWindow } from "./source";
 import type { NameStats, States } from "./stats";
-import { ORPHAN, POINT, SYNC } from "./table";
+import { ORPHAN, POINT, PREFILL, SYNC, VIRTUAL } from "./table";
 import type { PaneView, View } from "./view";
 
 export const LABEL = 112, RIGHT = 10, RULER = 20, GAP = 2;
@@ -60,6 +60,10 @@ export class Pane {
   sync: [number, number] | null = null;
   mini: { canvas: HTMLCanvasElement; key: string } | null = null;
   over: { canvas: HTMLCanvasElement; key: string; quick: boolean } | null = null;
+  /** keys of what is being rastered, so that it is not asked for twice */
+  miniAsked = "";
+  generation = 0;
+  overAsked = "";
   lanes = new Map<number, string[]>();
   readonly info = signal<Info>({ shown: 0, matches: -1, error: "", at: 0, loading: false, trouble: "" });
   readonly stats = signal<NameStats[] | null>(null);
@@ -97,6 +101,13 @@ export class Pane {
       this.sync = [a, b];
       this.waitEnd = a;
     }
+  }
+
+  /** Rasters are made anew: the rows or the colours are others. */
+  forget(): void {
+    this.generation++;
+    this.over = null;
+    this.miniAsked = this.overAsked = "";
   }
 
   get origin(): number {
@@ -197,7 +208,7 @@ export class Pane {
         else matches = order.length;
       }
       this.info.value = { ...this.info.value, shown: order.length, matches, error: "", loading: false };
-      this.mini = this.over = null;
+      this.forget();
       this.relayout(v);
       done();
     };
@@ -260,7 +271,9 @@ export class Pane {
     for (let i = t.itemFrom[at] as number, e = t.itemFrom[at + 1] as number; i < e; i++) {
       const l = t.lane[i] as number;
       if (t.state[i] === POINT || t.state[i] === ORPHAN || out[l] !== undefined || l > 4000) continue;
-      out[l] = names[t.name[i] as number] ?? "";
+      const name = names[t.name[i] as number] ?? "";
+      // The engine's own prefix says nothing here, and room is short.
+      out[l] = ((t.flags[i] as number) & VIRTUAL) !== 0 ? (t.class[i] === PREFILL ? "[P] prefill" : "[D] decode") : name.replace(/^sglang_/, "");
     }
     if (this.source.local) {
       this.lanes.set(row, out);
@@ -291,7 +304,7 @@ export class Pane {
     const X = (time: number) => axis.x(time) + LABEL;
     // Points first: they are small.
     if (!this.dense(v)) {
-      for (const [list, lo, hi, on] of [[f.orphan, f.orphanFrom[r], f.orphanFrom[r + 1], v.orphans], [f.point, f.pointFrom[r], f.pointFrom[r + 1], v.points]] as [Int32Array, number, number, boolean][]) {
+      for (const [list, lo, hi, on] of [[f.orphan, f.orphanFrom[r], f.orphanTo[r], v.orphans], [f.point, f.pointFrom[r], f.pointTo[r], v.points]] as [Int32Array, number, number, boolean][]) {
         if (!on) continue;
         const from = firstFrom(t.start, list, lo, hi, axis.t(x - LABEL - 6));
         for (let k = from; k < hi; k++) {
@@ -311,7 +324,7 @@ export class Pane {
     const time = none.t;
     const near = axis.scale > 0 ? 1.5 / axis.scale : 0;
     if (lane < 0) {
-      const hi = f.from[r + 1] as number;
+      const hi = f.to[r] as number;
       let best = -1;
       for (let k = firstEndingAfter(f.end, f.from[r] as number, hi, time - near); k < hi && (f.start[k] as number) <= time + near; k++) {
         if (paint.alpha[colours.of(t, f.item[k] as number, f.class[k] as number, row)] === 0) continue;

@@ -207,6 +207,13 @@ class Haystack {
   private text: string;
   private starts: Uint32Array;
   constructor(col: Strings) {
+    const all = new TextDecoder().decode(col.bytes);
+    // Of ASCII, as ids are, places of bytes and of characters are the same.
+    if (all.length === col.bytes.length && /^[\x00-\x7f]*$/.test(all)) {
+      this.text = all.toLowerCase();
+      this.starts = col.starts;
+      return;
+    }
     const n = col.length;
     this.starts = new Uint32Array(n + 1);
     const parts = new Array<string>(n);
@@ -215,34 +222,48 @@ class Haystack {
       this.starts[i] = at;
       const s = col.at(i).toLowerCase();
       parts[i] = s;
-      at += s.length + 1;
+      at += s.length;
     }
     this.starts[n] = at;
-    this.text = parts.join("\n");
+    this.text = parts.join("");
   }
   /** Calls hit for each entry that contains the needle, once. */
   each(needle: string, hit: (i: number) => void): void {
+    const { text, starts } = this;
+    const n = starts.length - 1;
     if (needle === "") {
-      for (let i = 0; i + 1 < this.starts.length; i++) hit(i);
+      for (let i = 0; i < n; i++) hit(i);
       return;
     }
-    if (needle.includes("\n")) return;
-    let from = 0;
-    for (;;) {
-      const at = this.text.indexOf(needle, from);
+    let from = 0, i = 0;
+    while (i < n) {
+      const at = text.indexOf(needle, from);
       if (at < 0) return;
-      let lo = 0, hi = this.starts.length - 1;
+      // Hits are near each other when there are many: a few steps, then halves.
+      let lo = i, step = 1;
+      while (lo + step < n && (starts[lo + step] as number) <= at) {
+        lo += step;
+        step *= 2;
+      }
+      let hi = Math.min(n, lo + step);
       while (hi - lo > 1) {
         const mid = (lo + hi) >> 1;
-        if ((this.starts[mid] as number) <= at) lo = mid;
+        if ((starts[mid] as number) <= at) lo = mid;
         else hi = mid;
       }
-      hit(lo);
-      from = this.starts[lo + 1] as number;
+      const end = starts[lo + 1] as number;
+      if (at + needle.length <= end) {
+        hit(lo);
+        i = lo + 1;
+        from = end;
+      } else {
+        i = lo;
+        from = at + 1; // it lies over the border of two
+      }
     }
   }
   entry(i: number): string {
-    return this.text.slice(this.starts[i], (this.starts[i + 1] as number) - 1);
+    return this.text.slice(this.starts[i], this.starts[i + 1]);
   }
 }
 

@@ -49,7 +49,7 @@ export function raster(q: RasterInput, out: Uint8ClampedArray): void {
     for (let p = a; p < b; p += stride) {
       const r = order[Math.floor(p)] as number;
       rows++;
-      const hi = flat.from[r + 1] as number;
+      const hi = flat.to[r] as number;
       for (let s = firstEndingAfter(flat.end, flat.from[r] as number, hi, t0); s < hi; s++) {
         const start = flat.start[s] as number;
         if (start >= t1) break;

@@ -4,7 +4,7 @@ import type { Axis } from "./axis";
 import { gapsOf, type Gaps } from "./axis";
 import { Colours, legend, type ColourBy, type LegendEntry, type Paint } from "./colours";
 import { decode, type Container, type Head } from "./container";
-import { flatten, type Flat, type FlatOptions } from "./flat";
+import { Flats, type Flat, type FlatOptions } from "./flat";
 import { perfetto } from "./perfetto";
 import { Index, parse, type Query, type Sort } from "./query";
 import { raster } from "./raster";
@@ -111,7 +111,7 @@ export class LocalSource implements TimelineSource {
   readonly table: Table;
   readonly extent: [number, number];
   readonly index: Index;
-  private flats: { key: string; flat: Flat }[] = [];
+  private flats: { key: string; flat: Flats }[] = [];
   private colourSets = new Map<ColourBy, Colours>();
   private blobs = new Map<number, Promise<unknown>>();
   private idle: Gaps | null = null;
@@ -130,11 +130,12 @@ export class LocalSource implements TimelineSource {
     return new LocalSource(await decode(bytes));
   }
 
-  flat(o: FlatOptions): Flat {
+  /** The bars of all rows, each flattened once it is needed. */
+  flat(o: FlatOptions): Flats {
     const key = `${o.attempt} ${o.opens}`;
     const found = this.flats.find((f) => f.key === key);
     if (found) return found.flat;
-    const flat = flatten(this.table, o);
+    const flat = new Flats(this.table, o);
     this.flats.unshift({ key, flat });
     this.flats.length = Math.min(this.flats.length, 2);
     return flat;
@@ -167,14 +168,24 @@ export class LocalSource implements TimelineSource {
       complete: true,
       slot: (place) => {
         slot.at = order[place] as number;
+        flat.row(slot.at);
         return slot;
       },
     };
   }
 
-  raster(ask: RasterAsk, out: Uint8ClampedArray): boolean {
-    raster({ table: this.table, flat: this.flat(ask.flat), order: ask.order, from: ask.from, to: ask.to, axis: ask.axis, height: ask.height, colours: ask.colours, paint: ask.paint, ...(ask.quick ? { most: 4 } : {}) }, out);
-    return true;
+  raster(ask: RasterAsk, out: Uint8ClampedArray): boolean | Promise<boolean> {
+    const flat = this.flat(ask.flat);
+    const draw = () => {
+      raster({ table: this.table, flat, order: ask.order, from: ask.from, to: ask.to, axis: ask.axis, height: ask.height, colours: ask.colours, paint: ask.paint, ...(ask.quick ? { most: 4 } : {}) }, out);
+      return true;
+    };
+    if (flat.complete) return draw();
+    // All rows are needed for the first time: in pieces, so that frames go on between them.
+    return (async () => {
+      while (!flat.some(24)) await new Promise((next) => setTimeout(next));
+      return draw();
+    })();
   }
 
   stats(q: Query, order: Uint32Array, t0: number, t1: number): NameStats[] {
@@ -182,7 +193,7 @@ export class LocalSource implements TimelineSource {
   }
 
   states(_: Query, order: Uint32Array, t: number, flat: FlatOptions): States {
-    return statesAt(this.rows, this.flat(flat), order, t);
+    return statesAt(this.rows, this.flat(flat).all(), order, t);
   }
 
   colours(by: ColourBy): Colours {
@@ -208,11 +219,11 @@ export class LocalSource implements TimelineSource {
     const [a, b] = this.extent;
     const n = 4096;
     const covered = new Uint8Array(n);
-    const flat = this.flat({ attempt: -1, opens: true });
+    const flat = this.flat({ attempt: -1, opens: true }).all();
     const k = n / (b - a);
     const { state } = this.table;
     if (b > a) {
-      for (let s = 0; s < flat.start.length; s++) {
+      for (let s = 0; s < flat.size; s++) {
         // A holder or a span that was never closed spans gaps, and says nothing about work in them.
         const item = flat.item[s] as number;
         if (flat.class[s] === GROUP || state[item] !== 0) continue;

@@ -106,10 +106,16 @@ export async function encode(
   for (const [name, values] of Object.entries(columns)) {
     const [type, enc] = SPEC[name] ?? ["f64", "ov"];
     const data = encodeColumn(type, enc, values);
-    heads.push({ name, type, enc, count: values.length, blob: 0, offset: all.n, bytes: data.length });
+    if (data.length > 65536) {
+      // A large column is a blob of its own, so that readers inflate several at once.
+      heads.push({ name, type, enc, count: values.length, blob: await add(data), offset: 0, bytes: data.length });
+      continue;
+    }
+    heads.push({ name, type, enc, count: values.length, blob: -1, offset: all.n, bytes: data.length });
     all.raw(data);
   }
-  await add(all.done());
+  const shared = await add(all.done());
+  for (const h of heads) if (h.blob < 0) h.blob = shared;
   const blocks = async (list: unknown[] | undefined) => {
     const out: { from: number; rows: number; blob: number }[] = [];
     for (let from = 0; list && from < list.length; from += 256) {
@@ -282,6 +288,8 @@ export interface StepOptions {
   partial?: boolean;
   name?: string;
   sync?: boolean;
+  /** turns of each sample, instead of a few for some */
+  turns?: number;
 }
 
 export const HOSTILE = ['<img src=x onerror="window.__pwned=1">', "</script><script>window.__pwned=2</script>", '"; alert(1); "', "‮txt.exe‬", "line\nbreak\u0000nul", "{{constructor.constructor('window.__pwned=3')()}}"];
@@ -318,7 +326,7 @@ export function step(o: StepOptions): Promise<Uint8Array> {
     const t0 = t;
     const tail = Math.min(1, r() ** 3.2 * 1.02);
     const multi = r() < 0.28;
-    const turns = multi ? 2 + Math.floor(r() * 4) : 1;
+    const turns = o.turns ?? (multi ? 2 + Math.floor(r() * 4) : 1);
     const scale = (length * 0.93) / (520 * S);
     const total = (40 + tail * 420) * S * scale;
     const q0 = (2 + r() * 60 * (k / Math.max(1, o.samples))) * S * scale;
