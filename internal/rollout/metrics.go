@@ -63,7 +63,8 @@ type Metrics struct {
 	earlier []lateRequest
 	from    float64 // extent of the step's own events, s since 1970
 	to      float64
-	late    int // requests of this step found in later dumps
+	late    int              // requests of this step found in later dumps
+	lateBy  map[Int]*Metrics // the later steps that had them
 	origin  [numSeries]seriesFacts
 
 	hdr      Header
@@ -114,6 +115,8 @@ func (m *Metrics) Finish(hdr *Header) {
 	if hdr != nil {
 		m.hdr = *hdr
 	}
+	m.texts.wait()
+	m.texts, m.ints, m.mask, m.facts = repetitionQueue{}, nil, nil, sampleFacts{} // metrics of many steps may be kept
 }
 
 // sampleFacts are what several accumulators want to know of one sample.

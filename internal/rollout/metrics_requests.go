@@ -147,34 +147,52 @@ func newLateRequest(q *request.Request, last int) lateRequest {
 
 // Attribute moves the requests that ran in an earlier step than the dump that holds them to the step
 // they ran in: the one that the trace names, else the latest whose own events surround the request's
-// start. Give all steps of one run and kind, in the order of their rollout ids, after their dumps were
-// added and finished. It returns how many requests found no step, because its dump was not given.
+// start. Give steps of one run and kind, in any order, after their dumps were added and finished. It may
+// be called again as more dumps come: a request that has found its step stays there, and those of a dump
+// that is read again do not come a second time. It returns how many have found none, because their step
+// was not given.
 func Attribute(steps []*Metrics) (unplaced int) {
 	for _, m := range steps {
+		left := m.earlier[:0]
 		for i := range m.earlier {
 			r := &m.earlier[i]
-			var home *Metrics
-			for _, h := range steps {
-				switch {
-				case h == m:
-				case r.step.OK && h.hdr.RolloutID.OK:
-					if r.step == h.hdr.RolloutID {
-						home = h
-					}
-				case h.from <= r.start && r.start <= h.to:
-					home = h
-				}
-			}
+			home := homeOf(r, m, steps)
 			if home == nil {
-				unplaced++
+				left = append(left, *r)
 				continue
 			}
+			if by := home.lateBy[m.hdr.RolloutID]; m.hdr.RolloutID.OK && by != nil && by != m {
+				continue // the same dump, read again
+			}
+			if home.lateBy == nil {
+				home.lateBy = map[Int]*Metrics{}
+			}
+			home.lateBy[m.hdr.RolloutID] = m
 			home.own.take(r)
 			home.late++
 		}
-		m.earlier = nil
+		m.earlier = left
+		unplaced += len(left)
 	}
 	return unplaced
+}
+
+// homeOf is the step that a request of holder's dump ran in, nil when it is none of steps.
+func homeOf(r *lateRequest, holder *Metrics, steps []*Metrics) *Metrics {
+	var home *Metrics
+	for _, h := range steps {
+		if h == holder {
+			continue
+		}
+		if r.step.OK && h.hdr.RolloutID.OK {
+			if r.step == h.hdr.RolloutID {
+				return h
+			}
+		} else if h.from <= r.start && r.start <= h.to && (home == nil || h.from > home.from) {
+			home = h
+		}
+	}
+	return home
 }
 
 // compatRequests computes what slime's _compute_sglang_request_perf_metrics does: it looks only at

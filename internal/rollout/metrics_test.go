@@ -341,6 +341,17 @@ func TestAttribute(t *testing.T) {
 	if n := Attribute([]*Metrics{lone}); n != 1 {
 		t.Errorf("%d requests found no step, expected 1", n)
 	}
+	// The later dump is read again.
+	again := metricsOf(t, dumpOf(t, 7, sampleOf(map[string]any{"trace": carry})), MetricOptions{})
+	if n := Attribute([]*Metrics{shared, again}); n != 0 || shared.Late() != 1 {
+		t.Errorf("read again: %d unplaced, %d late", n, shared.Late())
+	}
+	// The step's dump comes later.
+	first := metricsOf(t, dumpOf(t, 6, sampleOf(map[string]any{"trace": plain(90)})), MetricOptions{})
+	other := metricsOf(t, dumpOf(t, 5, sampleOf(map[string]any{"trace": plain(10)})), MetricOptions{})
+	if n := Attribute([]*Metrics{lone, first, other}); n != 0 || first.Late() != 1 || other.Late() != 0 {
+		t.Errorf("%d unplaced, %d and %d late ones", n, first.Late(), other.Late())
+	}
 }
 
 func TestCarriedOverSampleThatDoesNotShowItsSteps(t *testing.T) {
