@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -82,7 +81,7 @@ type record struct {
 
 // Open maps the file at path and reads its directory. Nothing of the pickle is read yet.
 func Open(path string, opts *Options) (*File, error) {
-	fh, err := os.Open(path)
+	fh, err := open(path)
 	if err != nil {
 		return nil, fmt.Errorf("torchfile: %w", err)
 	}
