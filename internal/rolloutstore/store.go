@@ -433,6 +433,18 @@ func (s *Store) Find(id ID) (Summary, error) {
 	return out, nil
 }
 
+// Dump returns the dump that a step was read from and the version of the analysis, or ErrNotFound. It
+// costs less than [Store.Find].
+func (s *Store) Dump(id ID) (d Dump, analysis string, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, _, err := s.find(id)
+	if err != nil {
+		return Dump{}, "", err
+	}
+	return e.Summary.Dump, e.Analysis, nil
+}
+
 // find returns the entry of a step and its place among those of the run.
 func (s *Store) find(id ID) (*entry, int, error) {
 	r, ok := s.runs[id.Run]
