@@ -67,7 +67,7 @@ func (e *env) logger() *slog.Logger {
 var commands = []func(*kingpin.Application, *env){
 	addServe, addDemo, addReplay,
 	addQuery, addTop, addExplain,
-	addPerf,
+	addView, addPerf, addConvert,
 	addSnapshot, addLint, addExport, addSim,
 }
 

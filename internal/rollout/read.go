@@ -125,6 +125,7 @@ type reader struct {
 	part    int      // samples seen in the present member
 	partOf  [2]int
 	top     int // top-level entries that are done
+	end     int64
 }
 
 func newReader(f *torchfile.File, opts Options, visit func(*Sample) error) *reader {
@@ -198,6 +199,7 @@ func (r *reader) read(f *torchfile.File) error {
 	r.hdr.Shape = ShapeDict
 	var failed error
 	d, err = f.Scan(torchfile.ScanOptions{Path: samplesPath, Fields: r.wanted()}, func(e torchfile.Element) error {
+		r.end = e.End
 		failed = r.entry(e.Value, e.Ordinal, e.Partial)
 		r.top++
 		return failed
@@ -432,7 +434,7 @@ func (r *reader) begin() int {
 	r.hdr.Samples++
 	s := &r.sample
 	*s = Sample{
-		Ordinal: ordinal, Group: -1, Member: -1, Part: -1, Dataset: r.dataset,
+		Ordinal: ordinal, End: r.end, Group: -1, Member: -1, Part: -1, Dataset: r.dataset,
 		WeightVersions: s.WeightVersions[:0], Requests: s.Requests[:0], Problems: s.Problems[:0],
 		Reward: Reward{Keys: s.Reward.Keys[:0], Parts: s.Reward.Parts[:0]},
 		Trace:  Trace{SharedWith: -1, Own: -1, Events: s.Trace.Events[:0], Segments: s.Trace.Segments[:0]},

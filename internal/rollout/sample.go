@@ -41,7 +41,8 @@ const (
 // Text that Python would write with lone surrogates is not valid UTF-8 here. Numbers that the dump gives in a form that is not a number are missing
 // and named in Problems.
 type Sample struct {
-	Ordinal int // place in the dump, nested lists flattened; with the step it identifies the sample
+	Ordinal int   // place in the dump, nested lists flattened; with the step it identifies the sample
+	End     int64 // byte of the pickle at which its entry ends, 0 when the file is not streamed
 	// Group and Member are the sample's place in nested lists (prompt, rollout, sample of it); -1 where
 	// the dump is flat.
 	Group, Member, Part int

@@ -49,8 +49,13 @@ type asset struct {
 type UI struct {
 	assets map[string]asset // by URL path
 	page   asset
+	viewer []byte // the page that stands alone; empty when it is not built
 	built  bool
 }
+
+// Viewer is the page that stands alone: a template that a timeline is put into, see
+// timeline.WritePage. Empty when the binary was built without its pages. It must not be changed.
+func (ui *UI) Viewer() []byte { return ui.viewer }
 
 // New reads the embedded files. It fails only when the embedded tree cannot be read; a binary built
 // without the interface serves a page that says how to build it.
@@ -74,6 +79,10 @@ func fromFS(dist fs.FS) (*UI, error) {
 		}
 		if name == "index.html" {
 			ui.page, ui.built = newAsset(name, body, false), true
+			return nil
+		}
+		if name == "viewer.html" {
+			ui.viewer = body
 			return nil
 		}
 		ui.assets["/"+name] = newAsset(name, body, strings.HasPrefix("/"+name, AssetPrefix))

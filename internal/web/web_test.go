@@ -15,6 +15,7 @@ func testUI(t *testing.T) *UI {
 	ui, err := fromFS(fstest.MapFS{
 		".keep":                &fstest.MapFile{},
 		"index.html":           &fstest.MapFile{Data: []byte("<!doctype html>" + strings.Repeat("page ", 100))},
+		"viewer.html":          &fstest.MapFile{Data: []byte("<!doctype html>alone")},
 		"favicon.svg":          &fstest.MapFile{Data: []byte("<svg/>")},
 		"assets/main-ABCD.js":  &fstest.MapFile{Data: []byte(strings.Repeat("let a = 1;", 100))},
 		"assets/main-ABCD.css": &fstest.MapFile{Data: []byte("a{}")},
@@ -43,6 +44,8 @@ func TestServe(t *testing.T) {
 		{"GET", "/assets/other.js", 404, "", ""},
 		{"GET", "/.keep", 404, "", ""},
 		{"GET", "/index.html", 404, "", ""},
+		{"GET", "/viewer.html", 404, "", ""},
+		{"GET", "/rollouts", 200, "text/html; charset=utf-8", "no-cache"},
 		{"GET", "/engines/x", 404, "", ""},
 		{"GET", "/assets/../index.html", 404, "", ""},
 		{"POST", "/", 405, "", ""},
@@ -108,6 +111,12 @@ func TestNotModified(t *testing.T) {
 	}
 	if w := get("gzip", plain.Header().Get("ETag")); w.Code != http.StatusOK {
 		t.Errorf("status %d for the other representation's validator, want 200", w.Code)
+	}
+}
+
+func TestViewer(t *testing.T) {
+	if got := string(testUI(t).Viewer()); got != "<!doctype html>alone" {
+		t.Errorf("the page that stands alone is %q", got)
 	}
 }
 

@@ -1,0 +1,248 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/rollscope/rollscope/internal/dumps"
+	"github.com/rollscope/rollscope/internal/rollout"
+	"github.com/rollscope/rollscope/internal/rolloutstore"
+	"github.com/rollscope/rollscope/internal/timeline"
+	"github.com/rollscope/rollscope/internal/tracker"
+)
+
+// ingest turns what was read of a dump into a step of the store, and hands its metrics to the trackers,
+// once. It is used by one goroutine at a time.
+type ingest struct {
+	store    *rolloutstore.Store
+	trackers tracker.Tracker // nil: none
+	names    []string        // of the trackers, for the store's marks
+	serving  func(ctx context.Context, st *dumps.Step) []tracker.Metric
+	logger   *slog.Logger
+	version  string
+
+	// recent are the metrics of the last steps of each run and kind: a sample that was carried over
+	// brings requests of steps before, which then count there.
+	recent map[string][]recentStep
+}
+
+type recentStep struct {
+	id      rolloutstore.ID
+	metrics *rollout.Metrics
+}
+
+// maxRecent is how many steps back a carried-over sample is followed.
+const maxRecent = 4
+
+// put stores a step of a run. It returns the step's id.
+func (g *ingest) put(ctx context.Context, run string, st *dumps.Step) (rolloutstore.ID, error) {
+	if !st.Header.RolloutID.OK {
+		return rolloutstore.ID{}, fmt.Errorf("%s: neither the file nor its name says which step it is of; name it rollout_{rollout_id}.pt", st.Path)
+	}
+	key := run + "\x00" + st.Kind()
+	older := g.recent[key]
+	before := make([]int, len(older))
+	metrics := make([]*rollout.Metrics, 0, len(older)+1)
+	for i, o := range older {
+		metrics = append(metrics, o.metrics)
+		before[i] = o.metrics.Late()
+	}
+	rollout.Attribute(append(metrics, st.Metrics))
+	id, err := g.store.Put(g.record(run, st), containerOf(st.Columns))
+	if err != nil {
+		return rolloutstore.ID{}, err
+	}
+	for i, o := range older { // steps that got requests back
+		if o.metrics.Late() != before[i] && o.id != id {
+			if err := g.refresh(o); err != nil {
+				g.logger.Warn("requests that were carried over could not be counted where they ran", "step", o.id, "err", err)
+			}
+		}
+	}
+	older = slices.DeleteFunc(older, func(o recentStep) bool { return o.id.RolloutID == id.RolloutID })
+	older = append(older, recentStep{id, st.Metrics})
+	slices.SortFunc(older, func(a, b recentStep) int { return cmp.Compare(a.id.RolloutID, b.id.RolloutID) })
+	if g.recent == nil {
+		g.recent = map[string][]recentStep{}
+	}
+	g.recent[key] = older[max(0, len(older)-maxRecent):]
+	if g.trackers != nil {
+		if err := g.publish(ctx, id, st); err != nil {
+			return id, err
+		}
+	}
+	return id, nil
+}
+
+// containerOf is a timeline as the store takes it, nil without one.
+func containerOf(c *timeline.Columns) io.WriterTo {
+	if c == nil {
+		return nil
+	}
+	return columnsWriter{c}
+}
+
+type columnsWriter struct{ *timeline.Columns }
+
+func (c columnsWriter) WriteTo(w io.Writer) (int64, error) {
+	n := &counter{w: w}
+	err := c.Encode(n)
+	return n.n, err
+}
+
+// counter counts what goes through it.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// record is what the store keeps of a step.
+func (g *ingest) record(run string, st *dumps.Step) rolloutstore.Step {
+	result := st.Metrics.Result()
+	out := rolloutstore.Step{
+		Summary: rolloutstore.Summary{
+			ID:    rolloutstore.ID{Run: run, Kind: st.Header.Kind, RolloutID: st.Header.RolloutID.N},
+			Dump:  rolloutstore.Dump{Path: st.Path, Size: st.Size, ModTime: st.ModTime, Fingerprint: st.Fingerprint},
+			First: st.First, Last: st.Last, Analysis: g.version,
+			Counts: rolloutstore.Counts{
+				Samples: st.Samples, Traced: st.Traced, Carried: len(st.Wall.Carried), Status: st.Statuses, Groups: st.Groups,
+				Requests: st.Requests, Events: st.Events, Skipped: st.Skipped,
+			},
+		},
+		Compat: rolloutstore.FromRollout(result.Compat),
+	}
+	out.Metrics = append(rolloutstore.FromRollout(result.Perf), rolloutstore.FromRollout(result.PerfStep)...)
+	out.Metrics = append(out.Metrics, wallMetrics(st.Wall)...)
+	if raw, err := json.Marshal(st.Wall); err == nil { // its numbers are finite
+		out.Walltime = raw
+	}
+	for code, p := range st.Problems {
+		out.Counts.Problems += p.Count
+		out.Problems = append(out.Problems, rolloutstore.Problem{Code: code, Where: p.Where, What: p.What, Count: p.Count})
+	}
+	slices.SortFunc(out.Problems, func(a, b rolloutstore.Problem) int { return strings.Compare(a.Code, b.Code) })
+	return out
+}
+
+// wallMetrics are the parts of a step's wall time as metrics, so that they can be drawn over the steps.
+func wallMetrics(w *timeline.WallTimeResult) []rolloutstore.Metric {
+	if !w.Known {
+		return []rolloutstore.Metric{{Key: wallKey, State: rolloutstore.Unknown, Unit: "s", Note: w.Why}}
+	}
+	out := []rolloutstore.Metric{{Key: wallKey, Value: w.Seconds, Unit: "s"}}
+	for _, p := range w.Parts {
+		out = append(out, rolloutstore.Metric{Key: partKey(p.Part), Value: p.Seconds, Unit: "s"})
+	}
+	tokens := rolloutstore.Metric{Key: "perf_step/aborted_tokens", Value: float64(w.Aborted.Tokens), Unit: "tokens"}
+	if w.Aborted.Unknown > 0 {
+		tokens.State, tokens.Note = rolloutstore.Partial, fmt.Sprintf("what became of the tokens of %d aborted requests is not known", w.Aborted.Unknown)
+	}
+	return append(out, tokens)
+}
+
+// refresh writes the record of a step again, with what later dumps said about it.
+func (g *ingest) refresh(o recentStep) error {
+	st, err := g.store.Step(o.id)
+	if err != nil {
+		return err
+	}
+	result := o.metrics.Result()
+	fresh := map[string]rolloutstore.Metric{}
+	for _, m := range rolloutstore.FromRollout(result.PerfStep) {
+		fresh[m.Key] = m
+	}
+	for i, m := range st.Metrics {
+		if f, ok := fresh[m.Key]; ok {
+			st.Metrics[i] = f
+			delete(fresh, m.Key)
+		}
+	}
+	for _, m := range result.PerfStep { // those that were not there before, in their order
+		if f, ok := fresh[m.Key]; ok {
+			st.Metrics = append(st.Metrics, f)
+		}
+	}
+	return g.store.SetMetrics(o.id, st.Metrics)
+}
+
+// publish hands a step to the trackers. What they have already is not written again: a restart between
+// the write and the store's mark costs nothing.
+func (g *ingest) publish(ctx context.Context, id rolloutstore.ID, st *dumps.Step) error {
+	sum, err := g.store.Find(id)
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(slices.Clone(g.names), func(n string) bool {
+		_, done := sum.PublishedTo(n)
+		return done
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	step, err := g.trackerStep(id)
+	if err != nil {
+		return err
+	}
+	if g.serving != nil {
+		step.Metrics = append(step.Metrics, g.serving(ctx, st)...)
+	}
+	logErr := g.trackers.Log(ctx, step)
+	var rejected *tracker.RejectedError
+	if logErr != nil && !errors.As(logErr, &rejected) {
+		return fmt.Errorf("step %s could not be given to the trackers: %w", id, logErr)
+	}
+	note := ""
+	if rejected != nil {
+		note = rejected.Error()
+		g.logger.Error("a tracker does not take a step", "step", id, "err", rejected)
+	}
+	for _, n := range missing {
+		if err := g.store.MarkPublished(id, n, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trackerStep is a step of the store as a tracker takes it.
+func (g *ingest) trackerStep(id rolloutstore.ID) (tracker.Step, error) {
+	st, err := g.store.Step(id)
+	if err != nil {
+		return tracker.Step{}, err
+	}
+	return trackerStep(st), nil
+}
+
+func trackerStep(st rolloutstore.Step) tracker.Step {
+	axis := tracker.AxisRollout
+	if st.ID.Kind == rollout.Eval {
+		axis = tracker.AxisEval
+	}
+	when := st.Last
+	if when.IsZero() { // without a trace the dump's own time is the best there is
+		when = st.Dump.ModTime
+	}
+	out := tracker.Step{Run: st.ID.Run, Axis: axis, Step: st.ID.RolloutID, Time: when}
+	for _, m := range st.Metrics {
+		// An evaluation's wall time stands under training's keys in our index, and on no axis of a tracker.
+		if a, ok := tracker.AxisOf(m.Key); ok && a != axis {
+			continue
+		}
+		known := m.State == rolloutstore.Value || m.State == rolloutstore.Partial
+		out.Metrics = append(out.Metrics, tracker.Metric{Key: m.Key, Value: m.Value, Unknown: !known})
+	}
+	return out
+}

@@ -1,0 +1,344 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/dumps"
+	"github.com/rollscope/rollscope/internal/rollout"
+	"github.com/rollscope/rollscope/internal/rolloutstore"
+	"github.com/rollscope/rollscope/internal/timeline"
+	"github.com/rollscope/rollscope/internal/web"
+	"github.com/rollscope/rollscope/torchfile"
+)
+
+// ViewOptions configure [View].
+type ViewOptions struct {
+	Files    []string
+	OutDir   string // for page and cache; "" writes them beside the dump
+	NoCache  bool   // no *.trace_timeline_cache.json
+	Rebuild  bool   // also where page and cache are of this dump and this version
+	NoServe  bool
+	Salvage  bool
+	Metrics  rollout.MetricOptions
+	Web      WebOptions
+	Logger   *slog.Logger
+	Version  string
+	Out      io.Writer // what was written, and the address
+	Progress func(ViewProgress)
+
+	started func(url string)
+}
+
+// ViewProgress is how far long work is.
+type ViewProgress struct {
+	File         string
+	Samples      int
+	Bytes, Total int64 // of the file
+	Done         bool
+}
+
+// View writes a page and the reference viewer's cache for each dump, and serves the dumps until ctx
+// ends. One bad dump does not stop the others: its error is returned at the end.
+func View(ctx context.Context, o ViewOptions) error {
+	ui, err := web.New()
+	if err != nil {
+		return err
+	}
+	if len(ui.Viewer()) == 0 {
+		return errors.New("this binary was built without its pages: build it with `make build`")
+	}
+	v := &viewer{ViewOptions: o, template: ui.Viewer(), bad: map[string]error{}}
+	if o.NoServe {
+		for _, path := range o.Files {
+			if _, err := v.write(ctx, path, false); err != nil {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				v.bad[path] = err
+			}
+		}
+		return v.failure()
+	}
+	return v.serve(ctx, ui)
+}
+
+type viewer struct {
+	ViewOptions
+	template []byte
+	bad      map[string]error
+}
+
+// failure joins what went wrong, in the order of the files.
+func (v *viewer) failure() error {
+	var errs []error
+	for _, path := range v.Files {
+		if err := v.bad[path]; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// outputs are the files beside a dump, named as the reference viewer names them.
+func (v *viewer) outputs(dump string) (page, cache string) {
+	dir := v.OutDir
+	if dir == "" {
+		dir = filepath.Dir(dump)
+	}
+	base := filepath.Join(dir, dumpName(dump))
+	return base + ".trace_timeline_viewer.html", base + ".trace_timeline_cache.json"
+}
+
+// write makes page and cache of a dump unless they are of it already. With need the step is read in any
+// case and returned.
+func (v *viewer) write(ctx context.Context, path string, need bool) (*dumps.Step, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	f, opts, err := openDump(path, v.Salvage)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	page, cache := v.outputs(path)
+	fresh := !v.Rebuild && f.Incomplete() == nil && v.fresh(f, page, cache)
+	if fresh {
+		fmt.Fprintf(v.Out, "%s is of this dump already\n", page)
+		if !need {
+			return nil, nil
+		}
+	}
+	var (
+		g    errgroup.Group
+		st   *dumps.Step
+		mark *timeline.CacheMark
+		done func(keep bool) error
+	)
+	g.Go(func() error {
+		var err error
+		st, err = dumps.ReadFile(ctx, f, opts, path, info, dumps.ReadOptions{
+			Metrics: v.Metrics, Tool: v.Version, Salvage: v.Salvage, Texts: textSamples, NoMetrics: !need,
+			Progress: func(n int, at int64) { v.progress(ViewProgress{File: path, Samples: n, Bytes: at, Total: info.Size()}) },
+		})
+		return err
+	})
+	if !v.NoCache && !fresh {
+		g.Go(func() error {
+			var err error
+			mark, done, err = writeCache(f, path, cache, v.Salvage)
+			return err
+		})
+	}
+	err = g.Wait()
+	v.progress(ViewProgress{File: path, Done: true})
+	if done != nil {
+		err = errors.Join(err, done(err == nil))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st.Partial != nil {
+		fmt.Fprintf(v.Out, "%s: %v\n", path, st.Partial)
+		v.bad[path] = st.Partial // what is there is shown, and the exit code says that it is not all
+	}
+	if fresh {
+		return st, nil
+	}
+	columns, err := timeline.Levels(st.Columns, timeline.LevelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := replaceFile(page, func(w io.Writer) error {
+		return timeline.WritePage(w, v.template, columns, timeline.PageOptions{Title: filepath.Base(path), Cache: mark})
+	}); err != nil {
+		return nil, fmt.Errorf("the page of %s: %w (another directory: --out)", path, err)
+	}
+	fmt.Fprintln(v.Out, page)
+	if mark != nil {
+		fmt.Fprintln(v.Out, cache)
+	}
+	return st, nil
+}
+
+// textSamples is of how many of the samples that ended last a page holds prompt and response.
+const textSamples = 24
+
+func (v *viewer) progress(p ViewProgress) {
+	if v.Progress != nil {
+		v.Progress(p)
+	}
+}
+
+// fresh tells whether page and cache were made of this content by this version.
+func (v *viewer) fresh(f *torchfile.File, page, cache string) bool {
+	in, err := os.Open(page)
+	if err != nil {
+		return false
+	}
+	mark, err := timeline.ReadPageMark(in)
+	if closeErr := in.Close(); err != nil || closeErr != nil {
+		return false
+	}
+	print, err := timeline.Fingerprint(f)
+	if err != nil || !mark.Fits(v.Version, print) {
+		return false
+	}
+	if v.NoCache {
+		return true
+	}
+	return mark.Cache != nil && sameFile(cache, *mark.Cache)
+}
+
+// sameFile tells whether a file has the size and the content of a mark.
+func sameFile(path string, mark timeline.CacheMark) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() != mark.Bytes {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return false
+	}
+	return hex.EncodeToString(h.Sum(nil)) == mark.SHA256
+}
+
+// writeCache writes the reference viewer's cache into a temporary file. done moves it to its place, or
+// removes it.
+func writeCache(f *torchfile.File, dump, path string, salvage bool) (*timeline.CacheMark, func(keep bool) error, error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("the cache of %s: %w (another directory: --out, none: --no-cache)", dump, err)
+	}
+	done := func(keep bool) error {
+		if !keep {
+			return os.Remove(tmp.Name())
+		}
+		return os.Rename(tmp.Name(), path)
+	}
+	h := sha256.New()
+	n := &counter{w: io.MultiWriter(tmp, h)}
+	buf := bufio.NewWriterSize(n, 1<<18)
+	_, err = timeline.WriteCompat(buf, f, timeline.CompatOptions{PtPath: dump, GeneratedAt: time.Now()})
+	if salvage && errors.Is(err, torchfile.ErrIncomplete) {
+		err = nil // what was read is written; the reader beside us says what is missing
+	}
+	err = errors.Join(err, buf.Flush(), tmp.Chmod(0o644), tmp.Close())
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("the cache of %s: %w", dump, err), done(false))
+	}
+	return &timeline.CacheMark{Bytes: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}, done, nil
+}
+
+// replaceFile writes a file that appears whole or not at all.
+func replaceFile(path string, write func(io.Writer) error) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(tmp), tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return err
+}
+
+// serve shows the dumps on loopback: the same pages as the recorder's, over an index in a temporary
+// directory.
+func (v *viewer) serve(ctx context.Context, ui *web.UI) (err error) {
+	sockets, err := listen(v.Web, true)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "rollscope-view-")
+	if err != nil {
+		sockets.close()
+		return fmt.Errorf("a directory for the index: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	store, err := rolloutstore.Open(dir, rolloutstore.Options{Logger: v.Logger})
+	if err != nil {
+		sockets.close()
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	files, err := newViewFiles(v.Files)
+	if err != nil {
+		sockets.close()
+		return err
+	}
+	source := &rollouts{store: store, watched: files.of}
+	a, err := api.New(api.Options{
+		Mode: api.ModeView, Version: v.Version, Dir: filepath.Dir(v.Files[0]), Logger: v.Logger,
+		Hosts: sockets.hosts(), Access: sockets.access(), Rollouts: source, Timelines: source, UI: ui,
+	})
+	if err != nil {
+		sockets.close()
+		return err
+	}
+	g := &group{logger: v.Logger, grace: time.Minute}
+	g.add(actor{name: "dumps", run: func(ctx context.Context) error {
+		v.readAll(ctx, store, files, a)
+		<-ctx.Done()
+		return nil
+	}, why: "after the pages that show them"})
+	g.add(actor{name: "api", run: func(ctx context.Context) error { return sockets.serve(ctx, a) }, why: "first: nobody asks a server that is going down"})
+	fmt.Fprintf(v.Out, "%s/rollouts\n", sockets.url())
+	if v.started != nil {
+		v.started(sockets.url())
+	}
+	if err := g.run(ctx); err != nil {
+		return err
+	}
+	return v.failure()
+}
+
+// readAll reads the dumps one after the other into the index.
+func (v *viewer) readAll(ctx context.Context, store *rolloutstore.Store, files *viewFiles, a *api.API) {
+	in := &ingest{store: store, logger: v.Logger, version: v.Version}
+	for i, path := range v.Files {
+		if ctx.Err() != nil {
+			return
+		}
+		files.set(path, "processing", "")
+		st, err := v.write(ctx, path, true)
+		if err == nil {
+			if !st.Header.RolloutID.OK { // a file of any name: its place on the command line tells it apart
+				st.Header.RolloutID = rollout.Int{N: int64(i), OK: true}
+			}
+			_, err = in.put(ctx, files.run(path), st)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			v.bad[path] = err
+			files.set(path, "failed", err.Error())
+			v.Logger.Error("a dump could not be read", "file", path, "err", err)
+		default:
+			files.set(path, "", "")
+		}
+		a.Evaluated()
+	}
+}
