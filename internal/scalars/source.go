@@ -191,7 +191,7 @@ func (f *Follower) readEvents(ctx context.Context, file *os.File, src *source, i
 			f.store.purge(id, ev.Step)
 		}
 		for _, v := range ev.Values {
-			f.store.add(v.Tag, slimeAxis(v.Tag), point{step: ev.Step, wall: ev.WallTime, value: v.Number, file: id}, f.files)
+			f.store.add(v.Tag, slimeAxis, point{step: ev.Step, wall: ev.WallTime, value: v.Number, file: id}, f.files)
 		}
 	}
 }
@@ -308,7 +308,7 @@ func (r *rowReader) take(f *Follower, src *source, id int32, rec *wandbfile.Reco
 			f.store.dropped[DroppedNoAxis]++
 			continue
 		}
-		f.store.add(name, axis, point{step: int64(step), wall: wall, value: v, file: id}, f.files)
+		f.store.add(name, func(string) string { return axis }, point{step: int64(step), wall: wall, value: v, file: id}, f.files)
 	}
 }
 

@@ -74,14 +74,15 @@ func groupOf(tag, axis string) string {
 	return ""
 }
 
-// add takes a point of files[p.file].
-func (s *store) add(tag, axis string, p point, files []*source) {
+// add takes a point of files[p.file]. axisOf is asked when the tag is new.
+func (s *store) add(tag string, axisOf func(tag string) string, p point, files []*source) {
 	c := s.curves[tag]
 	if c == nil {
 		if len(s.curves) >= s.maxTags {
 			s.dropped[DroppedTags]++
 			return
 		}
+		axis := axisOf(tag)
 		c = &curve{axis: axis, group: groupOf(tag, axis), stride: 1}
 		s.curves[tag] = c
 	}
