@@ -2,11 +2,13 @@ package timeline
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,21 +53,36 @@ type CompatStats struct {
 //   - an attempt that is no number is 0; numpy and torch scalars as index or reward are numbers.
 //   - span ids of any type are compared by their JSON; names that cannot be compared are ordered by it.
 //   - attributes that are no dict are kept; integers of more than 4,300 digits are strings of them.
-//   - cycles of parents end; nesting is followed to 500 levels, values to 64 MiB, a sample to 1 GiB, and
+//   - cycles of parents end; nesting is followed to 500 levels, values to 16 MiB, a sample to 1 GiB, and
 //     attributes are left out when the dump's are more than 64 times its size (lists that hold each
 //     other many times are small in a file and endless in JSON).
 //
-// Rows are written in the order of the samples. Memory does not grow with the dump: rows beyond 32 MiB
-// wait in a temporary file, since the cache's head counts them. When the dump turns out to be damaged,
-// what could be read is written, and the reader's error returned.
+// Rows are written in the order of the samples. Memory does not grow with the dump, though the cache's
+// head counts the rows: into a regular file the head is written last, in a place kept for it (it is made
+// as long as that by zeros behind generated_at); for any other writer, rows beyond 32 MiB wait in a
+// temporary file. When the dump turns out to be damaged, what could be read is written, and the reader's
+// error returned.
 func WriteCompat(w io.Writer, f *torchfile.File, opts CompatOptions) (CompatStats, error) {
 	p := newCompatPipe(opts)
+	place := p.inPlace(w)
+	go p.write()
 	readErr := p.read(f)
 	if err := p.finish(); err != nil {
 		return p.stats, err
 	}
+	if p.rows.direct != nil {
+		err := p.rows.flush("]}")
+		if err == nil {
+			_, err = p.rows.direct.WriteAt(p.head(compatHead+len(opts.PtPath)*6), place)
+		}
+		if err != nil {
+			return p.stats, fmt.Errorf("writing the timeline cache: %w", err)
+		}
+		p.stats.Bytes = p.rows.n + int64(compatHead+len(opts.PtPath)*6)
+		return p.stats, readErr
+	}
 	bw := bufio.NewWriterSize(w, 1<<20)
-	head := p.head()
+	head := p.head(0)
 	bw.Write(head)
 	n, err := p.rows.copyTo(bw)
 	if err == nil {
@@ -99,8 +116,38 @@ func newCompatPipe(opts CompatOptions) *compatPipe {
 	for range depth + 2 {
 		p.free <- &compatJob{}
 	}
-	go p.write()
 	return p
+}
+
+// compatHead is what a head takes at most, without its path: 6 bytes of the path's are written for one
+// at most.
+const compatHead = 256
+
+// inPlace prepares w for rows when it is a regular file that can be written at any place, and returns
+// where the head belongs.
+func (p *compatPipe) inPlace(w io.Writer) int64 {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return 0
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0
+	}
+	// Blanks, so that what a crash leaves is no JSON. A file that only appends refuses.
+	blank := bytes.Repeat([]byte{' '}, compatHead+len(p.opts.PtPath)*6)
+	if _, err := f.WriteAt(blank, at); err != nil {
+		return 0
+	}
+	if _, err := f.Seek(at+int64(len(blank)), io.SeekStart); err != nil {
+		return 0
+	}
+	p.rows.direct = f
+	return at
 }
 
 func (p *compatPipe) write() {
@@ -141,13 +188,22 @@ func (p *compatPipe) finish() error {
 	return nil
 }
 
-// head is the cache up to its rows.
-func (p *compatPipe) head() []byte {
+// head is the cache up to its rows; zeros behind generated_at make it as long as it should be.
+func (p *compatPipe) head(length int) []byte {
 	b := append([]byte(`{"cache_version":`), strconv.Itoa(CompatVersion)...)
 	b = append(b, `,"pt_path":`...)
 	b = appendPyQuoted(b, []byte(p.opts.PtPath))
 	b = append(b, `,"generated_at":`...)
-	b = appendPyFloat(b, float64(p.opts.GeneratedAt.UnixNano())/1e9)
+	b = appendPyFloat(b, float64(p.opts.GeneratedAt.UnixMicro())/1e6)
+	at := len(b)
+	b = p.headEnd(b)
+	if n := length - len(b); n > 0 {
+		b = slices.Insert(b, at, bytes.Repeat([]byte{'0'}, n)...)
+	}
+	return b
+}
+
+func (p *compatPipe) headEnd(b []byte) []byte {
 	b = append(b, `,"sample_count":`...)
 	b = strconv.AppendInt(b, int64(p.stats.Rows), 10)
 	if p.stats.Rows == 0 {
@@ -236,12 +292,14 @@ func (p *compatPipe) sample(v torchfile.Value, at int) {
 	p.jobs <- j
 }
 
-// spill keeps bytes in memory, and in a temporary file when they are many.
+// spill keeps bytes in memory, and in a temporary file when they are many; or writes them to where they
+// belong when that is known.
 type spill struct {
-	dir string
-	mem []byte
-	f   *os.File
-	n   int64
+	dir    string
+	direct *os.File
+	mem    []byte
+	f      *os.File
+	n      int64
 }
 
 const spillAt = 32 << 20
@@ -250,11 +308,14 @@ func (s *spill) write(b []byte) error {
 	s.n += int64(len(b))
 	s.mem = append(s.mem, b...)
 	limit := spillAt
-	if s.f != nil {
+	if s.f != nil || s.direct != nil {
 		limit = 1 << 20
 	}
 	if len(s.mem) < limit {
 		return nil
+	}
+	if s.direct != nil {
+		return s.flush("")
 	}
 	if s.f == nil {
 		f, err := os.CreateTemp(s.dir, "rollscope-timeline-*")
@@ -264,6 +325,15 @@ func (s *spill) write(b []byte) error {
 		s.f = f
 	}
 	_, err := s.f.Write(s.mem)
+	s.mem = s.mem[:0]
+	return err
+}
+
+// flush writes what is in memory, and end, to where it belongs.
+func (s *spill) flush(end string) error {
+	s.n += int64(len(end))
+	s.mem = append(s.mem, end...)
+	_, err := s.direct.Write(s.mem)
 	s.mem = s.mem[:0]
 	return err
 }

@@ -18,7 +18,7 @@ type pyJSON struct {
 const (
 	compatDepth  = 500     // beyond it the reference dies
 	compatDigits = 4300    // digits; Python refuses to read or write more
-	compatValue  = 1 << 26 // bytes of one value
+	compatValue  = 1 << 24 // bytes of one value
 	compatBytes  = 1 << 30 // bytes of one sample
 )
 

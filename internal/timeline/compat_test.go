@@ -163,6 +163,125 @@ func TestCompatWriteError(t *testing.T) {
 	}
 }
 
+// Into a file the head comes last, and the cache is the same but for zeros behind generated_at.
+func TestCompatFile(t *testing.T) {
+	path := filepath.Join(sharedDumps, "f02_head_pd_children.pt")
+	want, _, err := compatOf(t, path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []int{os.O_RDWR, os.O_APPEND | os.O_WRONLY} {
+		out, err := os.OpenFile(filepath.Join(t.TempDir(), "cache.json"), mode|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		if _, err := out.WriteString("before\n"); err != nil {
+			t.Fatal(err)
+		}
+		f, err := torchfile.Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		st, err := WriteCompat(out, f, CompatOptions{PtPath: path, GeneratedAt: time.Unix(1_787_000_000, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := strings.CutPrefix(string(text), "before\n")
+		if !ok || int64(len(got)) != st.Bytes {
+			t.Fatalf("%d bytes, stats say %d: %.300s", len(got), st.Bytes, got)
+		}
+		if zeros := regexp.MustCompile(`(1787000000\.0)0+,`).ReplaceAllString(got, "$1,"); zeros != want {
+			t.Errorf("%.400s\nwant %.400s", got, want)
+		}
+		if mode != os.O_RDWR && got != want {
+			t.Error("a file that only appends got a padded head")
+		}
+	}
+}
+
+// pyDump is a pickle of {"samples": [{"trace": {"events": [{"type", "name", "ts": 1.0, "attrs": ATTRS}]}}]},
+// where ATTRS are opcodes that leave one value.
+func pyDump(attrs string) []byte {
+	str := func(s string) string { return "X" + string([]byte{byte(len(s)), 0, 0, 0}) + s }
+	one := "G\x3f\xf0\x00\x00\x00\x00\x00\x00"
+	event := "}" + str("type") + str("event") + "s" + str("name") + str("x") + "s" + str("ts") + one + "s" + str("attrs") + attrs + "s"
+	return []byte("\x80\x02}" + str("samples") + "](}" + str("trace") + "}" + str("events") + "](" + event + "esse" + "s.")
+}
+
+func TestCompatHostile(t *testing.T) {
+	dag := "]q\x00"
+	for i := range byte(60) { // 2^60 lists
+		dag = "]q" + string([]byte{i + 1}) + "(" + dag + "h" + string([]byte{i}) + "e"
+	}
+	for name, attrs := range map[string]string{
+		"deep":         "}X\x01\x00\x00\x00a" + strings.Repeat("]", 100_000) + strings.Repeat("a", 99_999) + "s",
+		"cycle":        "}q\x00X\x01\x00\x00\x00ah\x00s",
+		"double cycle": "}X\x01\x00\x00\x00a]q\x00(h\x00h\x00es",
+		"many times":   "}X\x01\x00\x00\x00a" + dag + "s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := torchfile.OpenBytes(pyDump(attrs), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var b bytes.Buffer
+			st, err := WriteCompat(&b, f, CompatOptions{})
+			if err != nil || st.Rows != 1 || st.Items != 1 {
+				t.Fatalf("%+v, %v", st, err)
+			}
+			if !bytes.Contains(b.Bytes(), []byte("left out")) {
+				t.Error("nothing is left out")
+			}
+			if b.Len() > 2*compatValue {
+				t.Errorf("%d bytes", b.Len())
+			}
+			if !json.Valid(b.Bytes()) {
+				t.Error("no JSON")
+			}
+		})
+	}
+}
+
+func FuzzCompat(f *testing.F) {
+	for _, name := range []string{"f25_malformed_traces", "f20_nan_inf", "c04_name_tie", "c06_parent_cycle_open", "c03_span_id_list", "c17_attrs_ndarray", "f23_missing_dataclass"} {
+		b, err := os.ReadFile(filepath.Join(sharedDumps, name+".pt"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add(pyDump("}X\x02\x00\x00\x00pd]q\x00h\x00as"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := torchfile.OpenBytes(data, &torchfile.Options{Salvage: true, Limits: torchfile.Limits{MaxMemory: 1 << 26, MaxInflate: 1 << 26}})
+		if err != nil {
+			return
+		}
+		defer file.Close()
+		var b bytes.Buffer
+		st, err := WriteCompat(&b, file, CompatOptions{PtPath: "x"})
+		if b.Len() == 0 {
+			if err == nil {
+				t.Fatal("nothing, and no error")
+			}
+			return
+		}
+		var doc compatDoc
+		if err := json.Unmarshal(b.Bytes(), &doc); err != nil {
+			t.Fatalf("%v in %.2000s", err, b.String())
+		}
+		if len(doc.Rows) != st.Rows || doc.SampleCount != st.Rows {
+			t.Fatalf("%d rows, %+v", len(doc.Rows), st)
+		}
+	})
+}
+
 func TestSpill(t *testing.T) {
 	dir := t.TempDir()
 	s := spill{dir: dir}

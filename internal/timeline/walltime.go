@@ -85,7 +85,6 @@ type WallTime struct {
 	critical         []PathStep
 	criticalRow      int
 	criticalEnd      int64
-	sync             []interval
 
 	edges   []edge
 	cover   []interval // sync of the whole step
