@@ -180,7 +180,7 @@ func benchRead(b *testing.B, opts Options) {
 	defer f.Close()
 	b.SetBytes(f.Size())
 	b.ReportAllocs()
-	events := 0
+	events, start := 0, cpuSeconds()
 	for b.Loop() {
 		events = 0
 		if _, err := Read(f, opts, func(s *Sample) error {
@@ -189,6 +189,9 @@ func benchRead(b *testing.B, opts Options) {
 		}); err != nil {
 			b.Fatal(err)
 		}
+	}
+	if used := cpuSeconds() - start; used > 0 {
+		b.ReportMetric(float64(f.Size())*float64(b.N)/1e6/used, "MB/cpu-s")
 	}
 	b.ReportMetric(float64(events), "events")
 }
