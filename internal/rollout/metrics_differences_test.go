@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rollscope/rollscope/torchfile"
 )
 
 // allFixtures are the dumps of this package and of the reader of torch files.
@@ -126,5 +128,45 @@ func compareGolden(t *testing.T, path, got string) {
 			}
 		}
 		t.Fatalf("%s has lines that are no more", path)
+	}
+}
+
+func whyOf(r *MetricsResult, key string) []Why {
+	for _, d := range r.Differences() {
+		if d.Key == key {
+			return d.Why
+		}
+	}
+	return nil
+}
+
+func TestWhyViewsDiffer(t *testing.T) {
+	attrs := func(e2e any) map[string]any { return map[string]any{"e2e_latency": e2e} }
+	f := func() map[string]any {
+		return sampleOf(map[string]any{"trace": traceOf("t", "sglang_generate", 1.0, 2.0, attrs(1.0))})
+	}
+	e2e := "perf/request/e2e_latency/mean"
+	for _, c := range []struct {
+		name    string
+		samples []map[string]any
+		opts    MetricOptions
+		key     string
+		want    []Why
+	}{
+		{"nothing", []map[string]any{f()}, goldenOptions, e2e, nil},
+		{"a derived time", []map[string]any{f()}, MetricOptions{GPUs: 1}, "perf/longest_sample_tokens_per_sec", []Why{WhyTime}},
+		{"a span of the agent's own", []map[string]any{f(), sampleOf(map[string]any{"trace": traceOf("u", "my_generate", 1.0, 2.0, attrs(2.0))})},
+			goldenOptions, e2e, []Why{WhyOtherSpan}},
+		{"a stream and a negative value", []map[string]any{f(), sampleOf(map[string]any{"trace": traceOf("u", "sglang_generate_stream", 1.0, 2.0, attrs(2.0), "sglang_generate", 3.0, 4.0, attrs(-1.0))})},
+			goldenOptions, e2e, []Why{WhyStreaming, WhyInvalid}},
+		{"a time that is no number", []map[string]any{f(), sampleOf(map[string]any{"trace": traceOf("u", "sglang_generate", 1.0, 2.0, attrs(torchfile.TensorData{DType: torchfile.Float32, Shape: []int64{1}, Data: make([]byte, 4)}))})},
+			goldenOptions, e2e, []Why{WhyOddType}},
+		{"a reward that is missing", []map[string]any{sampleOf(map[string]any{"reward": nil})}, goldenOptions, "rollout/response_len/mean", []Why{WhySlimeFails}},
+		{"a group that is not full", []map[string]any{f()}, MetricOptions{RolloutTime: 600, GPUs: 8, LogPassrate: true, NSamplesPerPrompt: 2}, "passrate/pass@1", []Why{WhySlimeFails}},
+	} {
+		r := metricsOf(t, dumpOf(t, 1, c.samples...), c.opts).Result()
+		if got := whyOf(r, c.key); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
+		}
 	}
 }
