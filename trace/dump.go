@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math/big"
 	"sort"
 	"strconv"
@@ -34,17 +35,12 @@ type DumpWriter interface {
 // of different rollouts are an error before anything is written. Strings that stand for NaN and
 // infinities are floats again where FORMAT.md says so.
 func WriteDump(w DumpWriter, batches []Batch) error {
-	if len(batches) == 0 {
-		return errors.New("trace: no batches to write")
-	}
-	first := batches[0].Header
 	uploads := make(map[string]int)
 	seen := make(map[string]bool)
 	var sorted []Batch
 	for _, b := range batches {
-		if b.Run != first.Run || b.Kind != first.Kind || b.RolloutID != first.RolloutID {
-			return fmt.Errorf("trace: batch %s is of run %q %s %d, the first one of run %q %s %d: a dump holds one rollout",
-				b.BatchID, b.Run, b.Kind, b.RolloutID, first.Run, first.Kind, first.RolloutID)
+		if err := sameRollout(batches[0].Header, b.Header); err != nil {
+			return err
 		}
 		if seen[b.BatchID] {
 			continue
@@ -62,13 +58,36 @@ func WriteDump(w DumpWriter, batches []Batch) error {
 		}
 		return a.Part < b.Part
 	})
-	w.BeginDict()
-	w.Key("rollout_id")
-	w.Int(first.RolloutID)
-	w.Key("samples")
-	w.BeginList()
+	return WriteDumpFrom(w, func(yield func(Batch, error) bool) {
+		for _, b := range sorted {
+			if !yield(b, nil) {
+				return
+			}
+		}
+	})
+}
+
+// WriteDumpFrom is [WriteDump] for batches that are made one after the other, so that a rollout of any
+// size takes the memory of one of its batches: they are written as they come, which must be sorted and
+// each once. The first error that comes with a batch ends it and is returned. When an error is
+// returned, what was written is no dump; without a batch nothing is.
+func WriteDumpFrom(w DumpWriter, batches iter.Seq2[Batch, error]) error {
+	var first *Header
 	words := make(map[string]string)
-	for _, b := range sorted {
+	for b, err := range batches {
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			first = &b.Header
+			w.BeginDict()
+			w.Key("rollout_id")
+			w.Int(first.RolloutID)
+			w.Key("samples")
+			w.BeginList()
+		} else if err := sameRollout(*first, b.Header); err != nil {
+			return err
+		}
 		for i, s := range b.Samples {
 			d := dumper{w: w, text: s, words: words}
 			if err := d.value(inSample, 0); err != nil {
@@ -76,9 +95,20 @@ func WriteDump(w DumpWriter, batches []Batch) error {
 			}
 		}
 	}
+	if first == nil {
+		return errors.New("trace: no batches to write")
+	}
 	w.EndList()
 	w.EndDict()
 	return nil
+}
+
+func sameRollout(first, h Header) error {
+	if h.Run == first.Run && h.Kind == first.Kind && h.RolloutID == first.RolloutID {
+		return nil
+	}
+	return fmt.Errorf("trace: batch %s is of run %q %s %d, the first one of run %q %s %d: a dump holds one rollout",
+		h.BatchID, h.Run, h.Kind, h.RolloutID, first.Run, first.Kind, first.RolloutID)
 }
 
 // place is where in a sample a value stands.
@@ -212,7 +242,11 @@ func (d *dumper) value(p place, depth int) error {
 				return d.bad()
 			}
 			d.at++
-			d.w.Key(key)
+			if len(key) > maxKey {
+				d.w.Str(key) // a Writer remembers keys, all of them until the end
+			} else {
+				d.w.Key(key)
+			}
 			return d.value(p.of(key), depth+1)
 		})
 		d.w.EndDict()
@@ -255,6 +289,9 @@ func (d *dumper) items(closer byte, one func() error) error {
 
 // maxWord is how long a string of the table of words may be, in bytes.
 const maxWord = 64
+
+// maxKey is how long a key may be that is written as one, in bytes.
+const maxKey = 1024
 
 // str reads a string; word says that it may well occur again.
 func (d *dumper) str(word bool) (string, error) {

@@ -241,6 +241,50 @@ func TestWriteDump(t *testing.T) {
 	}
 }
 
+func TestWriteDumpFrom(t *testing.T) {
+	zero, one := batch(t, head, `{"index":0}`), batch(t, strings.Replace(head, "b-0", "b-1", 1), `{"index":1,"`+strings.Repeat("k", 2*maxKey)+`":1}`)
+	write := func(w DumpWriter, batches []Batch, end error) error {
+		return WriteDumpFrom(w, func(yield func(Batch, error) bool) {
+			for _, b := range batches {
+				if !yield(b, nil) {
+					return
+				}
+			}
+			if end != nil {
+				yield(Batch{}, end)
+			}
+		})
+	}
+	var streamed, whole bytes.Buffer
+	w, v := torchfile.NewWriter(&streamed, nil), torchfile.NewWriter(&whole, nil)
+	if err := errors.Join(write(w, []Batch{zero, one}, nil), w.Close(), WriteDump(v, []Batch{one, zero}), v.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(streamed.Bytes(), whole.Bytes()) {
+		t.Error("the two ways of writing a dump differ")
+	}
+	if !strings.Contains(view(t, []Batch{one}), strings.Repeat("k", 2*maxKey)+"': 1}") {
+		t.Error("a long key is lost")
+	}
+	other := zero
+	other.Kind = Eval
+	failed := errors.New("the disk is gone")
+	for _, c := range []struct {
+		batches []Batch
+		end     error
+		want    string
+	}{
+		{nil, nil, "no batches"},
+		{[]Batch{zero, other}, nil, "a dump holds one rollout"},
+		{[]Batch{zero}, failed, failed.Error()},
+		{nil, failed, failed.Error()},
+	} {
+		if err := write(torchfile.NewWriter(io.Discard, nil), c.batches, c.end); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
 // benchBatch is a batch of samples with a trace of 60 events and 4 kB of text each.
 func benchBatch(b *testing.B) []byte {
 	var tr Tracer
