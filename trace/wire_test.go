@@ -242,7 +242,7 @@ func TestWriteDump(t *testing.T) {
 }
 
 func TestWriteDumpFrom(t *testing.T) {
-	zero, one := batch(t, head, `{"index":0}`), batch(t, strings.Replace(head, "b-0", "b-1", 1), `{"index":1,"`+strings.Repeat("k", 2*maxKey)+`":1}`)
+	zero, one := batch(t, head, `{"index":0}`), batch(t, strings.NewReplacer(`"part":0`, `"part":1`, "b-0", "b-1").Replace(head), `{"index":1,"`+strings.Repeat("k", 2*maxKey)+`":1}`)
 	write := func(w DumpWriter, batches []Batch, end error) error {
 		return WriteDumpFrom(w, func(yield func(Batch, error) bool) {
 			for _, b := range batches {
