@@ -359,23 +359,36 @@ func (r *reader) lengths(tokens, mask torchfile.Value) {
 // counters reads prefix_cache_info and spec_info, which are dicts or objects.
 func (r *reader) counters(cache, spec torchfile.Value) {
 	s := &r.sample
-	read := func(v torchfile.Value, name string, dst map[string]*Int) {
-		if !v.Exists() || v.IsNone() {
+	take := func(key []byte, x torchfile.Value) {
+		var to *Int
+		switch string(key) {
+		case "cached_tokens":
+			to = &s.CachedTokens
+		case "total_prompt_tokens":
+			to = &s.TotalPrompt
+		case "spec_accept_token_num":
+			to = &s.SpecAccept
+		case "spec_draft_token_num":
+			to = &s.SpecDraft
+		case "spec_verify_ct":
+			to = &s.SpecVerify
+		case "completion_token_num":
+			to = &s.SpecCompletion
+		default:
 			return
 		}
-		if !r.each(v, func(key []byte, x torchfile.Value) {
-			if p := dst[string(key)]; p != nil {
-				*p = r.count(x, string(key))
-			}
-		}) {
-			r.problem("bad_"+name, name, describe(v))
+		if n, ok := x.Int(); ok && n >= 0 {
+			*to = Int{n, true}
+			return
 		}
+		*to = r.count(x, string(key))
 	}
-	read(cache, "prefix_cache_info", map[string]*Int{"cached_tokens": &s.CachedTokens, "total_prompt_tokens": &s.TotalPrompt})
-	read(spec, "spec_info", map[string]*Int{
-		"spec_accept_token_num": &s.SpecAccept, "spec_draft_token_num": &s.SpecDraft, "spec_verify_ct": &s.SpecVerify,
-		"completion_token_num": &s.SpecCompletion,
-	})
+	if cache.Exists() && !cache.IsNone() && !r.each(cache, take) {
+		r.problem("bad_prefix_cache_info", "prefix_cache_info", describe(cache))
+	}
+	if spec.Exists() && !spec.IsNone() && !r.each(spec, take) {
+		r.problem("bad_spec_info", "spec_info", describe(spec))
+	}
 }
 
 // maxParts bounds Reward.Keys.
