@@ -90,6 +90,7 @@ type WallTime struct {
 	cover   []interval // sync of the whole step
 	virtual []bool     // per request: it has virtual lanes
 	path    pathFinder
+	classes classCache
 }
 
 // int64Sum adds up times, which overflow an int64 after a few of them, relative to the first.

@@ -168,7 +168,7 @@ func (w *WallTime) request(own interval, it *Item, q *request.Request, virtual b
 // syncPoint takes a point that marks a weight sync and says how long it took; such points are written
 // when the work is done.
 func (w *WallTime) syncPoint(own interval, it *Item) {
-	if ClassOf(it.Name) != ClassSync {
+	if w.classes.of(it.Name) != ClassSync {
 		return
 	}
 	for _, key := range [...]string{"duration_s", "duration", "seconds"} {
