@@ -7,7 +7,7 @@ import { Nav } from "./components/nav";
 import { plural } from "./format/number";
 import { dayClock, duration } from "./format/time";
 import { needEngines } from "./state/fleet";
-import { dataRange, isArchive, isReady, now, range, status } from "./state/live";
+import { dataRange, isArchive, isReady, isView, now, range, status } from "./state/live";
 import { page, setRange, view } from "./state/view";
 import { Alerts } from "./pages/alerts";
 import { Engines } from "./pages/engines";
@@ -21,7 +21,7 @@ export function App() {
   const ready = isReady.value;
   // Names of engines are wanted everywhere; pages that load all of them keep the list fresh.
   useEffect(() => {
-    if (ready && page.peek() !== "overview" && page.peek() !== "engines") needEngines().catch(() => undefined);
+    if (ready && !isView.peek() && page.peek() !== "overview" && page.peek() !== "engines") needEngines().catch(() => undefined);
   }, [ready]);
   return (
     <div class={isArchive.value ? "app archive" : "app"}>
@@ -38,7 +38,7 @@ export function App() {
 }
 
 function CurrentPage() {
-  switch (page.value) {
+  switch (isView.value ? "rollouts" : page.value) {
     case "engines":
       return <Engines />;
     case "rollouts":

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { general, grouped, plural } from "../format/number";
 import { alertList, engineList } from "../state/fleet";
-import { firing, status } from "../state/live";
+import { firing, isView, status } from "../state/live";
 import { page } from "../state/view";
 import type { Page } from "../state/route";
 import { Brand, NavIcon, StateIcon } from "./icons";
@@ -15,11 +15,11 @@ const ITEMS: [Page, string][] = [["overview", "Overview"], ["engines", "Engines"
 export function Nav() {
   return (
     <nav class="nav" aria-label="pages">
-      <Link to="overview" class="brand" label="Rollscope, overview">
+      <Link to={isView.value ? "rollouts" : "overview"} class="brand" label="Rollscope, first page">
         <Brand />
         <span class="nav-name">Rollscope</span>
       </Link>
-      {ITEMS.map(([p, name]) => (
+      {ITEMS.filter(([p]) => !isView.value || p === "rollouts").map(([p, name]) => (
         <Link key={p} to={p} class={page.value === p ? "nav-item on" : "nav-item"} current={page.value === p} title={name}>
           <NavIcon page={p} />
           <span class="nav-name">{name}</span>
@@ -69,8 +69,8 @@ function Foot() {
   const down = s.targets - s.targets_up;
   return (
     <button type="button" class="nav-foot" onClick={() => (recorderOpen.value = true)} title="what is recorded, and what is not">
-      {s.mode === "archive" ? (
-        <span>archive</span>
+      {s.mode === "archive" || s.mode === "view" ? (
+        <span>{s.mode === "view" ? "dumps" : "archive"}</span>
       ) : (
         <span class={down > 0 ? "foot-warn" : ""}>
           {down > 0 && <StateIcon level="unknown" />}
@@ -84,7 +84,7 @@ function Foot() {
           <Words long={plural(s.notices.length, "notice")} short={String(s.notices.length)} />
         </span>
       )}
-      {s.read_only && s.mode !== "archive" && <span>reads only</span>}
+      {s.read_only && s.mode !== "archive" && s.mode !== "view" && <span>reads only</span>}
       <span class="foot-version">{s.version}</span>
     </button>
   );

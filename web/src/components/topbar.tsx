@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { duration } from "../format/time";
-import { canLive, isArchive, isLive, staleFor, status, toggleLive, win } from "../state/live";
+import { canLive, isArchive, isLive, isView, staleFor, status, toggleLive, win } from "../state/live";
 import { zoomed } from "../state/route";
 import { theme, toggleTheme } from "../state/theme";
 import { view, zoomTo } from "../state/view";
@@ -18,18 +18,30 @@ export const keyMapOpen = signal(false);
 export const zoomIn = () => zoomTo(zoomed(win.peek(), 0.5, hover.peek() ?? undefined));
 export const zoomOut = () => zoomTo(zoomed(win.peek(), 2, hover.peek() ?? undefined));
 
-export function TopBar({ title, sub, children }: { title: string; sub?: ComponentChildren; children?: ComponentChildren }) {
+export interface TopBarProps {
+  title: string;
+  sub?: ComponentChildren;
+  children?: ComponentChildren;
+  /** false on a page that the window in time says nothing about */
+  timed?: boolean;
+}
+
+export function TopBar({ title, sub, children, timed = true }: TopBarProps) {
   return (
     <header class="top">
       <h1>{title}</h1>
       <span class="sub">{sub}</span>
       <div class="counts">{children}</div>
       <span class="sp" />
-      <Search />
-      <RangePicker />
-      <button type="button" class="btn icon" title="zoom out (s)" aria-label="zoom out" onClick={zoomOut}>−</button>
-      <button type="button" class="btn icon" title="zoom in (w)" aria-label="zoom in" onClick={zoomIn}>+</button>
-      <LiveButton />
+      {!isView.value && <Search />}
+      {timed && (
+        <>
+          <RangePicker />
+          <button type="button" class="btn icon" title="zoom out (s)" aria-label="zoom out" onClick={zoomOut}>−</button>
+          <button type="button" class="btn icon" title="zoom in (w)" aria-label="zoom in" onClick={zoomIn}>+</button>
+        </>
+      )}
+      {!isView.value && <LiveButton />}
       <button type="button" class="btn" title="dark or light" onClick={toggleTheme}>
         <Tool d={TOOLS.half} />
         <span class="theme-name">{theme.value === "dark" ? "Dark" : "Light"}</span>

@@ -14,6 +14,7 @@ import { useKeys } from "../state/keys";
 import { now } from "../state/live";
 import { useResource, type Resource } from "../state/resource";
 import { change, view } from "../state/view";
+import { encodeView, newPane, START } from "../timeline/view";
 import { StepTimeline } from "./steptimeline";
 import { StepsChart } from "./stepschart";
 import { compare, neighbour, PARTS, type Compared } from "./steps";
@@ -49,7 +50,7 @@ export function Rollouts() {
   const curve = run?.metrics.find((m) => m.key === metric);
   return (
     <>
-      <TopBar title="Rollouts" sub={<Crumbs runs={list} run={run} kind={v.kind} id={id} />}>
+      <TopBar title="Rollouts" timed={false} sub={<Crumbs runs={list} run={run} kind={v.kind} id={id} />}>
         {id !== undefined && <CompareButton rows={rows} id={id} />}
       </TopBar>
       <main class="main page-rollouts">
@@ -90,11 +91,19 @@ export function Rollouts() {
         {detail.value && <WhereTimeWent detail={detail.value.data} />}
         {detail.value && versus.value && v.versus !== "" && <Comparison a={versus.value.data} b={detail.value.data} />}
         {detail.error && !detail.value && <section class="panel"><ErrorBox error={detail.error} failingSince={detail.failingSince} /></section>}
-        {detail.value?.data.step.timeline && <StepTimeline key={detail.value.data.step.timeline} id={detail.value.data.step.timeline} />}
+        <Timelines detail={detail.value?.data} versus={v.versus === "" ? undefined : versus.value?.data} onStep={(d) => void go(d)()} />
         {detail.value && <Metrics detail={detail.value.data} run={run} />}
       </main>
     </>
   );
+}
+
+/** The step's timeline, and that of the step it is compared with. */
+function Timelines({ detail, versus, onStep }: { detail: api.StepDetail | undefined; versus: api.StepDetail | undefined; onStep: (d: 1 | -1) => void }) {
+  const ids = [detail?.step.timeline, versus?.step.timeline].filter((id): id is string => !!id);
+  const key = ids.join("\n");
+  const list = useMemo(() => ids, [key]);
+  return detail && list.length > 0 && list[0] === detail.step.timeline ? <StepTimeline ids={list} onStep={onStep} /> : null;
 }
 
 /** One step. An archive's steps do not change, and a live one's rarely: they are asked again with the rest. */
@@ -283,11 +292,16 @@ function WhereTimeWent({ detail: d }: { detail: api.StepDetail }) {
   );
 }
 
+/** The timeline with one sample selected. */
+function rowView(row: number): string {
+  return encodeView({ ...START, tab: "sample", panes: [{ ...newPane(), row }] });
+}
+
 function Held({ held: h }: { held: api.HeldSample }) {
   const name = h.sample === null ? `row ${h.row}` : `#${h.sample}`;
   return (
     <>
-      <Link patch={{ timeline: `row:${h.row}` }} title={`ended ${duration(h.end_seconds * 1000)} after the step's start, ${h.over_median.toFixed(1)} times the median; most of it ${PARTS[h.because]?.label ?? h.because} (${h.because_seconds.toFixed(1)} s)`}>{name}</Link>{" "}
+      <Link patch={{ timeline: rowView(h.row) }} title={`ended ${duration(h.end_seconds * 1000)} after the step's start, ${duration(h.over_median * 1000)} after the median; most of it ${PARTS[h.because]?.label ?? h.because} (${h.because_seconds.toFixed(1)} s)`}>{name}</Link>{" "}
     </>
   );
 }

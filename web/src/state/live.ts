@@ -29,6 +29,8 @@ export interface StatusState {
 export const status = signal<StatusState>({ heard: 0 });
 
 export const isArchive = computed(() => status.value.value?.mode === "archive");
+/** Rollout dumps alone are shown: there are no metrics, so no other page has anything to say. */
+export const isView = computed(() => status.value.value?.mode === "view");
 /** What the store holds, NaN while that is nothing or not known. */
 export const dataRange = computed(() => ({
   from: parseApiTime(status.value.value?.from),
