@@ -2,10 +2,15 @@ package tracker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/rollscope/rollscope/internal/wandbfile"
 )
 
 // Definition is a declared axis: the metrics that Glob names (a key, or a prefix and "*") are drawn over
@@ -48,57 +53,148 @@ func (f AxisFinding) String() string {
 // CheckAxes finds declared axes that rows do not carry. Of several definitions that match a key the
 // longest counts. The findings are in the order of defs.
 func CheckAxes(defs []Definition, rows []map[string]float64) []AxisFinding {
-	stats := make([]struct{ rows, missing int }, len(defs))
-	candidates := make([]map[string]*candidate, len(defs))
+	c := newAxisCheck(defs)
 	for _, row := range rows {
-		var hit []int
-		for key := range row {
-			best := -1
-			for i, d := range defs {
-				if d.matches(key) && key != d.Step && (best < 0 || len(d.Glob) > len(defs[best].Glob)) {
-					best = i
-				}
-			}
-			if best >= 0 && !slices.Contains(hit, best) {
-				hit = append(hit, best)
+		c.add(row)
+	}
+	return c.findings()
+}
+
+// CheckRunFile is CheckAxes of a W&B run file, anybody's: what it declares against what its rows carry.
+func CheckRunFile(path string) ([]AxisFinding, error) {
+	var defs []Definition
+	err := eachRecord(path, func(rec *wandbfile.Record) {
+		if m := rec.Metric; rec.Kind == wandbfile.KindMetric && !m.Expanded && m.StepMetric != "" && len(defs) < maxDefinitions {
+			defs = append(defs, Definition{Glob: m.Name + m.Glob, Step: m.StepMetric})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := newAxisCheck(defs)
+	row := map[string]float64{}
+	err = eachRecord(path, func(rec *wandbfile.Record) {
+		if rec.Kind != wandbfile.KindHistory {
+			return
+		}
+		clear(row)
+		for i := range rec.Items {
+			if v, ok := rec.Items[i].Number(); ok {
+				row[rec.Items[i].Name()] = v
 			}
 		}
-		for _, i := range hit {
-			stats[i].rows++
-			if _, ok := row[defs[i].Step]; ok {
-				continue
-			}
-			stats[i].missing++
-			if candidates[i] == nil {
-				candidates[i] = map[string]*candidate{}
-			}
-			for key, v := range row {
-				c := candidates[i][key]
-				if c == nil {
-					c = &candidate{key: key, last: math.Inf(-1), steps: true}
-					candidates[i][key] = c
-				}
-				c.rows++
-				if v != math.Trunc(v) || v < c.last || v < 0 {
-					c.steps = false
-				}
-				c.last = v
-			}
+		c.add(row)
+	})
+	return c.findings(), err
+}
+
+const maxDefinitions = 10000
+
+// eachRecord calls fn with each whole record of a run file.
+func eachRecord(path string, fn func(rec *wandbfile.Record)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("tracker: %w", err)
+	}
+	defer f.Close()
+	rd := wandbfile.NewReader(newBuffered(f), wandbfile.Options{})
+	for {
+		rec, err := rd.Next()
+		var damaged *wandbfile.CorruptError
+		switch {
+		case err == io.EOF, errors.Is(err, wandbfile.ErrCut):
+			return nil
+		case errors.As(err, &damaged):
+		case err != nil:
+			return fmt.Errorf("tracker: %s: %w", path, err)
+		default:
+			fn(rec)
 		}
 	}
+}
+
+// axisCheck is CheckAxes row by row.
+type axisCheck struct {
+	defs  []Definition
+	stats []axisStats
+	of    map[string]int // the definition of a key, or -1
+	hit   map[int]bool
+}
+
+type axisStats struct {
+	rows, missing int
+	candidates    map[string]*candidate
+}
+
+func newAxisCheck(defs []Definition) *axisCheck {
+	return &axisCheck{defs: defs, stats: make([]axisStats, len(defs)), of: map[string]int{}, hit: map[int]bool{}}
+}
+
+// definition returns the longest definition that matches key, or -1.
+func (c *axisCheck) definition(key string) int {
+	if i, ok := c.of[key]; ok {
+		return i
+	}
+	best := -1
+	for i, d := range c.defs {
+		if d.matches(key) && key != d.Step && (best < 0 || len(d.Glob) > len(c.defs[best].Glob)) {
+			best = i
+		}
+	}
+	c.of[key] = best
+	return best
+}
+
+func (c *axisCheck) add(row map[string]float64) {
+	clear(c.hit)
+	for key := range row {
+		if i := c.definition(key); i >= 0 {
+			c.hit[i] = true
+		}
+	}
+	for i := range c.hit {
+		s := &c.stats[i]
+		s.rows++
+		if _, ok := row[c.defs[i].Step]; ok {
+			continue
+		}
+		s.missing++
+		if s.candidates == nil {
+			s.candidates = map[string]*candidate{}
+		}
+		for key, v := range row {
+			if !axisLike(key) {
+				continue
+			}
+			k := s.candidates[key]
+			if k == nil {
+				k = &candidate{key: key, last: math.Inf(-1), steps: true}
+				s.candidates[key] = k
+			}
+			k.rows++
+			if v != math.Trunc(v) || v < k.last || v < 0 {
+				k.steps = false
+			}
+			k.last = v
+		}
+	}
+}
+
+func (c *axisCheck) findings() []AxisFinding {
 	var out []AxisFinding
-	for i, d := range defs {
-		if d.Step == "" || stats[i].missing == 0 {
+	for i, d := range c.defs {
+		s := &c.stats[i]
+		if d.Step == "" || s.missing == 0 {
 			continue
 		}
 		var keys []string
-		for _, c := range candidates[i] {
+		for _, k := range s.candidates {
 			// An axis is in every row and only ever grows, in whole numbers.
-			if c.steps && c.rows == stats[i].missing {
-				keys = append(keys, c.key)
+			if k.steps && k.rows == s.missing {
+				keys = append(keys, k.key)
 			}
 		}
-		out = append(out, AxisFinding{Definition: d, Rows: stats[i].rows, Missing: stats[i].missing, Proposal: nearest(d.Step, prefixOf(d.Step), keys)})
+		out = append(out, AxisFinding{Definition: d, Rows: s.rows, Missing: s.missing, Proposal: nearest(d.Step, prefixOf(d.Step), keys)})
 	}
 	return out
 }

@@ -1,11 +1,16 @@
 package tracker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rollscope/rollscope/internal/wandbfile"
 )
 
 func axesCase(t *testing.T) (defs []Definition, rows []map[string]float64) {
@@ -39,6 +44,45 @@ func TestDeclaredAxisIsNeverLogged(t *testing.T) {
 	}
 	if fine := CheckAxes([]Definition{{"eval/*", "eval/global_step"}, defs[0]}, rows); len(fine) != 0 {
 		t.Errorf("declared rightly, yet %v", fine)
+	}
+}
+
+// The same from a run file, as a trainer wrote it.
+func TestCheckRunFile(t *testing.T) {
+	defs, rows := axesCase(t)
+	records := []*wandbfile.Record{{Kind: wandbfile.KindRun, Run: &wandbfile.Run{ID: "x"}}}
+	for _, d := range defs {
+		records = append(records, &wandbfile.Record{Kind: wandbfile.KindMetric, Metric: &wandbfile.Metric{Glob: d.Glob, StepMetric: d.Step}})
+	}
+	for _, row := range rows {
+		rec := &wandbfile.Record{Kind: wandbfile.KindHistory, Items: []wandbfile.Item{{Key: "note", JSON: `"text"`}}}
+		for k, v := range row {
+			rec.Items = append(rec.Items, wandbfile.Item{Key: k, JSON: wandbfile.NumberJSON(v)})
+		}
+		records = append(records, rec)
+	}
+	var buf bytes.Buffer
+	if err := wandbfile.NewWriter(&buf, 0, 0).Write(records...); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "run-x.wandb")
+	if err := os.WriteFile(path, append(buf.Bytes(), 1, 2), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := CheckRunFile(path)
+	if err != nil || !reflect.DeepEqual(got, CheckAxes(defs, rows)) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := CheckRunFile("testdata/axes.json"); err == nil {
+		t.Error("not a run file")
+	}
+	// What we write ourselves has nothing to find.
+	dir := t.TempDir()
+	wb := newWB(t, dir, Options{})
+	mustLog(t, wb, segments(t)...)
+	mustClose(t, wb)
+	if got, err := CheckRunFile(runFile(t, dir, "run", 1)); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

@@ -21,12 +21,15 @@ import (
 // and the curves of earlier attempts in DIR/RUN.attempt-N/. One step is one event with all its scalars,
 // so a step is in the file whole or not at all. The steps of an axis stand in ascending order, since
 // TensorBoard's fast loader drops the later ones of a tag when a step goes back: a step that comes out of
-// order makes the file be written again, under the next revision.
+// order makes the file be written again, under the next revision. A large file is sorted when enough such
+// steps came together, and on Close, so that a run logged backwards does not cost the square of its size.
 type TensorBoardTracker struct {
 	counter
 	dir  string
 	opts Options
 	open func(path string) (file, error)
+	// large is the size from which on a file is not sorted at once, in bytes.
+	large int64
 
 	mu     sync.Mutex
 	lock   *lock
@@ -43,6 +46,10 @@ type tbRun struct {
 	f    file
 	w    *tfevents.Writer
 	ev   tfevents.Event
+	// unsorted says that a step stands behind a later one of its axis; since counts the steps that were
+	// appended after the last rewrite.
+	unsorted bool
+	since    int
 }
 
 // TensorBoard returns a tracker that writes below dir, which it makes.
@@ -51,7 +58,7 @@ func TensorBoard(dir string, opts Options) (*TensorBoardTracker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracker: tensorboard directory: %w", err)
 	}
-	return &TensorBoardTracker{dir: dir, opts: opts, open: openAppend, lock: l, runs: map[string]*tbRun{}}, nil
+	return &TensorBoardTracker{dir: dir, opts: opts, open: openAppend, large: 1 << 20, lock: l, runs: map[string]*tbRun{}}, nil
 }
 
 var errClosed = errors.New("tracker: the tracker is closed")
@@ -119,7 +126,7 @@ func (t *TensorBoardTracker) write(run *tbRun, in *checked, r row, p plan) error
 			return fmt.Errorf("keep attempt %d: %w", run.attempt, err)
 		}
 		fallthrough
-	case p.leaves != nil, p.early, p.start != run.start:
+	case p.leaves != nil, p.early && t.sortNow(run), p.start != run.start:
 		// The step goes in with the rewrite, at its place.
 		run.leave(p)
 		run.add(r)
@@ -135,7 +142,18 @@ func (t *TensorBoardTracker) write(run *tbRun, in *checked, r row, p plan) error
 		return errors.Join(err, run.f.Truncate(at))
 	}
 	run.add(r)
+	run.unsorted = run.unsorted || p.early
+	run.since++
 	return nil
+}
+
+// sortNow says whether a step out of order is worth writing the file again.
+func (t *TensorBoardTracker) sortNow(run *tbRun) bool {
+	if run.f == nil {
+		st, err := os.Stat(run.path)
+		return err != nil || st.Size() < t.large || run.since >= len(run.active)/8
+	}
+	return run.w.Offset() < t.large || run.since >= len(run.active)/8
 }
 
 const (
@@ -220,6 +238,7 @@ func (t *TensorBoardTracker) openRun(name string) (*tbRun, error) {
 		return nil, err
 	}
 	for _, r := range rows {
+		run.unsorted = run.unsorted || run.top[r.axis] > r.step
 		run.add(r)
 	}
 	if damaged != nil {
@@ -234,6 +253,10 @@ func (t *TensorBoardTracker) openRun(name string) (*tbRun, error) {
 		}
 	} else if err := cutTail(run.path, end); err != nil {
 		return nil, advise(err)
+	} else if run.unsorted {
+		if err := t.rewrite(run, nil, nil); err != nil {
+			return nil, err
+		}
 	}
 	for k := range run.attempt {
 		path, err := t.archived(run, k)
@@ -410,7 +433,7 @@ func (t *TensorBoardTracker) rewrite(run *tbRun, leaves func(row) bool, extra *t
 		run.f.Close()
 		run.f = nil
 	}
-	run.path, run.rev = next, run.rev+1
+	run.path, run.rev, run.unsorted, run.since = next, run.rev+1, false, 0
 	return os.Remove(old)
 }
 
@@ -424,6 +447,11 @@ func (t *TensorBoardTracker) Close() error {
 	t.closed = true
 	var errs []error
 	for name, run := range t.runs {
+		if run.unsorted {
+			if err := t.rewrite(run, nil, nil); err != nil {
+				errs = append(errs, fmt.Errorf("tracker: run %q: sort the steps: %w", name, advise(err)))
+			}
+		}
 		if run.f == nil {
 			continue
 		}

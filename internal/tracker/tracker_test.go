@@ -818,6 +818,40 @@ func TestOutOfOrderInFiles(t *testing.T) {
 	sameTree(t, "reopened", tree(t, dir+"/true"), tree(t, dir+"/false"))
 }
 
+// A run that is logged backwards is sorted now and then, not at each step, and in any case at the end.
+func TestLoggedBackwards(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		dir := t.TempDir()
+		tb := newTB(t, dir, Options{})
+		tb.large = 0
+		const n = 400
+		for i := range int64(n) {
+			mustLog(t, tb, step("run", AxisRollout, n-i, at(int(n-i)), "rollout/a", float64(n-i)))
+		}
+		rewrites := tb.runs["run"].rev
+		if rewrites > 60 {
+			t.Errorf("%d rewrites for %d steps", rewrites, n)
+		}
+		if crash { // without its Close
+			tb.runs["run"].f.Close()
+			tb.runs = nil
+			mustClose(t, tb)
+			tb = newTB(t, dir, Options{})
+			mustLog(t, tb, step("run", AxisRollout, 1, at(1), "rollout/a", 1.0))
+		}
+		mustClose(t, tb)
+		points, order, _ := tbPoints(t, us, filepath.Join(dir, "run"))
+		if len(points) != n {
+			t.Errorf("%d points, want %d", len(points), n)
+		}
+		for i, p := range order {
+			if p.step != int64(i+1) {
+				t.Fatalf("point %d is step %d", i, p.step)
+			}
+		}
+	}
+}
+
 func TestValuesThatAreNotFinite(t *testing.T) {
 	tbDir, wbDir := t.TempDir(), t.TempDir()
 	tb, wb := newTB(t, tbDir, Options{Strict: true}), newWB(t, wbDir, Options{Strict: true})
