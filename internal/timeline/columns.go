@@ -1,8 +1,10 @@
 package timeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/rollscope/rollscope/internal/request"
 )
@@ -286,7 +288,7 @@ type Marks struct {
 	Items                   []MarkedRow // items on the critical path
 }
 
-// MarkedRow names items of a row by their places.
+// MarkedRow names items of a row (an ordinal) by their places.
 type MarkedRow struct {
 	Row   int
 	Items []int
@@ -296,12 +298,20 @@ type MarkedRow struct {
 // before an [Index] is made.
 func (c *Columns) Mark(m Marks) {
 	flags := c.rows.flags.flat()
+	ordinals := c.rows.ordinal.flat()
+	at := func(ordinal int) (int, bool) {
+		if ordinal >= 0 && ordinal < len(ordinals) && int(ordinals[ordinal]) == ordinal {
+			return ordinal, true
+		}
+		i, ok := slices.BinarySearchFunc(ordinals, ordinal, func(o uint32, x int) int { return cmp.Compare(int(o), x) })
+		return i, ok
+	}
 	for _, x := range []struct {
 		rows []int
 		flag uint16
 	}{{m.Held, RowHeld}, {m.Carried, RowCarried}, {m.Critical, RowCritical}} {
 		for _, r := range x.rows {
-			if r >= 0 && r < len(flags) {
+			if r, ok := at(r); ok {
 				flags[r] |= x.flag
 			}
 		}
@@ -315,13 +325,14 @@ func (c *Columns) Mark(m Marks) {
 		first[i+1] = first[i] + int(n)
 	}
 	for _, x := range m.Items {
-		if x.Row < 0 || x.Row >= len(counts) {
+		r, ok := at(x.Row)
+		if !ok {
 			continue
 		}
-		flags[x.Row] |= RowCritical
+		flags[r] |= RowCritical
 		for _, i := range x.Items {
-			if i >= 0 && i < int(counts[x.Row]) {
-				items[first[x.Row]+i] |= ItemCritical
+			if i >= 0 && i < int(counts[r]) {
+				items[first[r]+i] |= ItemCritical
 			}
 		}
 	}

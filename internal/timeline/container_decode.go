@@ -188,9 +188,13 @@ func (c *Columns) checkPlaces() error {
 // takeBlocks takes the blobs of attributes, details and texts out of f.
 func (c *Columns) takeBlocks(f *container) error {
 	used := make([]int, len(f.head.Blobs)) // 1 + its number in c.blobs
+	left := maxBlocks
 	mark := func(what string, blob int) error {
 		if blob < 0 || blob >= len(used) || f.head.Blobs[blob].Raw > maxBlock {
 			return bad("%s stand in blob %d", what, blob)
+		}
+		if left -= f.head.Blobs[blob].Raw; left < 0 {
+			return bad("attributes, details and texts inflate to more than %d bytes", maxBlocks)
 		}
 		used[blob] = 1
 		return nil

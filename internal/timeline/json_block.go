@@ -15,6 +15,7 @@ const (
 	blockRows  = 256
 	blockBytes = 1 << 20   // a block ends with the row that makes it longer
 	maxBlock   = 256 << 20 // no block is longer
+	maxBlocks  = 8 << 30   // nor all of them together, as a reader takes them
 	maxRowJSON = 64 << 20  // attributes of one row; what is beyond is left out and said to be
 )
 

@@ -113,8 +113,8 @@ func checkTrace(t *testing.T, data []byte, ix *Index, t0, t1 int64) traceFile {
 	return f
 }
 
-// TestPerfettoWindow exports a window that cuts a span on each side.
-func TestPerfettoWindow(t *testing.T) {
+// TestPerfettoWindowD10 exports a window that cuts a span on each side (case D10, 3).
+func TestPerfettoWindowD10(t *testing.T) {
 	ix := NewIndex(handmade(t))
 	var b bytes.Buffer
 	// Row 0 runs from 1.000001 s to 4.000001 s, its request from 1.1 s to 3.1 s; row 2 is open all along.
