@@ -155,7 +155,7 @@ export function clockTime(us: number, decimals: number, clock: boolean): string 
   const seconds = Math.floor(all / scale);
   const fraction = decimals > 0 ? "." + String(all % scale).padStart(decimals, "0") : "";
   if (!clock) {
-    if (decimals > 3) return `${sign}${group(Math.round(Math.abs(us) / 10 ** (6 - decimals)) * 10 ** (6 - decimals) / 1000, decimals - 3)} ms`;
+    if (decimals >= 3) return `${sign}${group(Math.round(Math.abs(us) / 10 ** (6 - decimals)) * 10 ** (6 - decimals) / 1000, decimals - 3)} ms`;
     return `${sign}${group(seconds, 0)}${fraction} s`;
   }
   const s = String(seconds % 60).padStart(2, "0");

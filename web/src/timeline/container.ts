@@ -102,9 +102,11 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
   if (head.version !== 1) fail(`version ${head.version} is not known here: open it with the rollscope that wrote it`);
   const body = bytes.subarray(8 + headLength);
   const blobs = head.blobs ?? [];
+  blobs.forEach((b, i) => {
+    if (!(b.offset >= 0 && b.bytes >= 0 && b.offset + b.bytes <= body.length)) fail(`blob ${i} lies outside of the file: it is cut`);
+  });
   const inflateBlob = async (i: number): Promise<Uint8Array> => {
     const b = blobs[i] ?? fail(`blob ${i} of ${blobs.length}`);
-    if (!(b.offset >= 0 && b.bytes >= 0 && b.offset + b.bytes <= body.length)) fail(`blob ${i} lies outside of the file`);
     const raw = body.subarray(b.offset, b.offset + b.bytes);
     if (b.enc === "none") return raw;
     if (b.enc !== "deflate") fail(`blob ${i}: encoding ${String(b.enc)}`);

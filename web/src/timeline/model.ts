@@ -56,9 +56,9 @@ export class Model {
     this.now = { ...start, panes };
     this.view = signal(this.now);
     this.panes = sources.map((s, i) => new Pane(s, i));
-    const longest = Math.max(1, ...this.panes.map((p) => p.span));
+    const linked: [number, number] = [Math.min(...this.panes.map((p) => p.ends[0])), Math.max(...this.panes.map((p) => p.ends[1]))];
     for (const p of this.panes) {
-      p.linked = longest;
+      p.linked = linked;
       this.off.push(p.source.subscribe(() => {
         p.lanes.clear();
         const trouble = "trouble" in p.source ? (p.source as unknown as { trouble: () => string }).trouble() : "";
@@ -406,7 +406,7 @@ export class Model {
     this.setPane(p.index, { row, item });
     if (row < 0) return;
     const place = (p.places[row] ?? 0) - 1;
-    this.say(`row ${grouped(place + 1, 0)} of ${grouped(p.order.length, 0)}: ${rowSentence(p.source, row)}`);
+    this.say(`row ${grouped(place + 1, 0)} of ${grouped(p.order.length, 0)}: ${rowSentence(p.source, row, p.origin)}`);
   }
 
   /** The next or previous row; from nothing, the first that is seen. */
@@ -449,7 +449,7 @@ export class Model {
     else if (this.now.rowH === 0 && p.dense(this.now)) this.rowHeight(11);
     this.setPane(p.index, { open: has ? open.filter((r) => r !== row) : [...open, row], row });
     this.reveal(p, row);
-    this.say(`${opened ? "expanded" : "collapsed"}: ${rowSentence(p.source, row)}, ${p.source.rows.lanes[row]} lanes`);
+    this.say(`${opened ? "expanded" : "collapsed"}: ${rowSentence(p.source, row, p.origin)}, ${p.source.rows.lanes[row]} lanes`);
   }
 
   /** Marks the rows that held the step; switched on, it goes to them. */

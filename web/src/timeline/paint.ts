@@ -391,7 +391,7 @@ function label(s: Scene, r: number, y: number, h: number, strong: boolean, expan
   ctx.fillStyle = strong ? ink.text : ink.text3;
   const carried = ((rows.flags[r] as number) & ROW_CARRIED) !== 0;
   const group = rows.group[r] as number;
-  const key = keyText(pane.source, view.sort, r);
+  const key = keyText(pane.source, view.sort, r, pane.origin);
   const kw = ctx.measureText(key).width;
   ctx.textAlign = "right";
   ctx.fillText(key, LABEL - 8, base);
@@ -671,7 +671,7 @@ function marks(s: Scene, axis: Axis): void {
     if (x >= left - 1 && x <= right + 1) {
       ctx.strokeStyle = ink.accent;
       line(ctx, x, pane.miniH + 2, x, pane.height);
-      const text = exactTime(view.cursor, axis.scale, Math.max(pane.span, Math.abs(view.cursor)));
+      const text = exactTime(view.cursor, axis.scale, Math.max(pane.ends[1], Math.abs(view.cursor)));
       ctx.font = `600 10px ${ink.family}`;
       const w = ctx.measureText(text).width + 12;
       const tx = Math.min(x, right + RIGHT - w);

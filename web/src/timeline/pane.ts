@@ -8,6 +8,7 @@ import { Layout } from "./layout";
 import { QueryError, type Query } from "./query";
 import type { Slot, TimelineSource, TimelineWindow } from "./source";
 import type { NameStats, States } from "./stats";
+import { stepBounds } from "./steptime";
 import { ORPHAN, POINT, PREFILL, SYNC, VIRTUAL } from "./table";
 import type { PaneView, View } from "./view";
 
@@ -50,8 +51,10 @@ export class Pane {
   marks: Uint8Array | null = null;
   layout: Layout;
   scroll = 0;
-  /** span of the longest dump beside this one */
-  linked = 0;
+  /** what the dumps beside this one reach over, from their origins */
+  linked: [number, number] | null = null;
+  /** time 0 of rulers, microseconds from head.t0: the step's start, else the first event */
+  readonly origin: number;
   width = 0;
   height = 0;
   gapsFound: Gaps | null = null;
@@ -75,19 +78,15 @@ export class Pane {
   constructor(readonly source: TimelineSource, readonly index: number) {
     this.places = new Uint32Array(source.rows.n);
     this.layout = new Layout(NO_ROWS, 11, 11, null);
-    this.waitEnd = source.extent[1];
+    const bounds = stepBounds(source.head.step, source.head.t0);
+    const [a, b] = source.extent;
+    this.origin = bounds && bounds[0] >= a && bounds[0] <= b ? bounds[0] : a;
+    this.waitEnd = bounds && bounds[1] > a && bounds[1] <= b ? bounds[1] : b;
     this.findSync();
   }
 
   /** Weight sync that the dump marks is a band over all rows; waiting ends where it begins. */
   private findSync(): void {
-    const step = this.source.head.step as { sync?: unknown } | null;
-    const s = step?.sync;
-    if (Array.isArray(s) && typeof s[0] === "number" && typeof s[1] === "number" && s[1] > s[0]) {
-      this.sync = [s[0], s[1]];
-      this.waitEnd = s[0];
-      return;
-    }
     const w = this.source.local ? this.source.window({ query: { filter: "", sort: "row", desc: false, group: false, attempt: -1 }, order: Uint32Array.of(0), from: 0, to: 1, t0: 0, t1: 1, px: 1, open: [], flat: { attempt: -1, opens: true } }) : null;
     const t = this.source.rows.n > 0 ? w?.slot(0)?.table : undefined;
     if (!t) return;
@@ -99,7 +98,7 @@ export class Pane {
     }
     if (b > a && b >= this.source.extent[0] + 0.5 * (this.source.extent[1] - this.source.extent[0])) {
       this.sync = [a, b];
-      this.waitEnd = a;
+      this.waitEnd = Math.min(this.waitEnd, a);
     }
   }
 
@@ -110,11 +109,10 @@ export class Pane {
     this.miniAsked = this.overAsked = "";
   }
 
-  get origin(): number {
-    return this.source.extent[0];
-  }
-  get span(): number {
-    return Math.max(1, this.source.extent[1] - this.source.extent[0]);
+  /** First and last instant, from the origin. */
+  get ends(): [number, number] {
+    const [a, b] = this.source.extent;
+    return [a - this.origin, Math.max(a + 1, b) - this.origin];
   }
   /** pixels of the plot */
   get plot(): number {
@@ -137,9 +135,9 @@ export class Pane {
 
   /** The whole of the dump (of the longest, when axes are linked) with a little room, as times from the origin. */
   whole(): [number, number] {
-    const l = Math.max(this.span, this.linked);
-    const pad = l * 0.01;
-    return [-pad, l + pad];
+    const [a, b] = this.linked ?? this.ends;
+    const pad = (b - a) * 0.01;
+    return [a - pad, b + pad];
   }
 
   /** The window of a view, times from the origin. */

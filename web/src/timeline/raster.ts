@@ -148,6 +148,6 @@ export function paintClasses(cls: Uint8Array, fill: Uint8Array, colours: Colours
     out[o] = rgb[3 * p] as number;
     out[o + 1] = rgb[3 * p + 1] as number;
     out[o + 2] = rgb[3 * p + 2] as number;
-    out[o + 3] = (alpha[p] as number) * (76 + 0.7 * (fill[i] as number));
+    out[o + 3] = (alpha[p] as number) * (77 + 0.7 * (fill[i] as number));
   }
 }

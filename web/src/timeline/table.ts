@@ -127,8 +127,7 @@ class Reader {
   }
   time(name: string, n: number, missing = 0): Float64Array {
     const col = this.num(name, n, Float64Array, missing);
-    if (this.scale !== 1) for (let i = 0; i < n; i++) col[i] = (col[i] as number) * this.scale;
-    return col;
+    return this.scale === 1 ? col : col.map((t) => t * this.scale);
   }
   str(name: string, n: number): Strings {
     const col = this.c.columns.get(name);

@@ -436,7 +436,11 @@ export function step(o: StepOptions): Promise<Uint8Array> {
   return b.finish(
     {
       dump: { name: o.name ?? (hostile ? `rollout_${HOSTILE[1]}.pt` : "rollout_142.pt"), bytes: 135_512_064, fingerprint: "test", kind: "train", rollout_id: 142, shape: "dict of samples" },
-      step: { wall_seconds: wall, parts: share.map(([name, s]) => ({ name, seconds: s * wall, share: s })), aborted_tokens: 412_000, aborted_share: 0.022, held: rows.map((x, i) => ({ ...x, i })).filter((x) => x.end >= held).sort((a, c) => c.end - a.end).slice(0, 6).map((x) => ({ row: x.i, sample: x.index, end_seconds: x.end / S, because: "decode", because_seconds: 100, over_median: 4.1 })) },
+      step: {
+        known: true, start_ns: "1787000000000019000", end_ns: String(1787000000000019000n + BigInt(Math.round(length * 1000))), wall_seconds: wall, samples: o.samples,
+        parts: share.map(([name, s]) => ({ name, seconds: s * wall, share: s })), aborted: { tokens: 412_000, samples: 12, generated_tokens: 18_700_000, unknown_requests: 0 },
+        held: rows.map((x, i) => ({ ...x, i })).filter((x) => x.end >= held).sort((a, c) => c.end - a.end).slice(0, 6).map((x) => ({ row: x.i, sample: x.index, end_seconds: x.end / S, because: "decode", because_seconds: 100, over_median: 41 })),
+      },
     },
     { rows: [0, 1, 2], list: [0, 1, 2].map((i) => ({ prompt: hostile ? `Prompt ${HOSTILE[0]}` : `Prompt of ${i}`, response: hostile ? `Response ${HOSTILE[1]}\nsecond line` : `Response of ${i}\n`.repeat(40) })) },
   );

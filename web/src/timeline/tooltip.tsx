@@ -45,7 +45,7 @@ function RowTip({ pane, row }: { pane: Pane; row: number }) {
   return (
     <>
       <b>{rowName(rows, row)}</b>
-      <div class="wrap tl-sentence">{rowSentence(pane.source, row)}</div>
+      <div class="wrap tl-sentence">{rowSentence(pane.source, row, pane.origin)}</div>
       <Line name="attempts">{rows.attempts[row]}</Line>
       {source && <Line name="source">{valueText(source, 80)}</Line>}
       {label && <Line name="label">{valueText(label, 80)}</Line>}

@@ -22,7 +22,7 @@ export function WhereBar({ model }: { model: Model }) {
           {s.abortedTokens > 0 && held.length > 0 && " · "}
           {held.length > 0 && <>held by samples{" "}
             {held.slice(0, 3).map((h) => (
-              <button key={h.row} type="button" class="tl-link" title={h.because ? `most of it ${h.because}` : ""} onClick={() => {
+              <button key={h.row} type="button" class="tl-link" title={h.because ? `ended ${h.end.toFixed(1)} s after the step began; most of it ${h.because}, ${h.becauseSeconds.toFixed(1)} s` : ""} onClick={() => {
                 model.select(pane, h.row);
                 model.reveal(pane, h.row);
               }}>{h.sample !== null ? `#${h.sample}` : nameOf(model, h.row)}</button>
@@ -46,9 +46,9 @@ function nameOf(model: Model, row: number): string {
   return i === undefined || Number.isNaN(i) ? `row ${row}` : `#${i}`;
 }
 
-function heldRows(model: Model): { row: number; sample: number | null; because: string }[] {
+function heldRows(model: Model): { row: number; sample: number | null; because: string; becauseSeconds: number; end: number }[] {
   const { rows } = model.pane.source;
-  const out: { row: number; sample: number | null; because: string; end: number }[] = [];
-  for (let r = 0; r < rows.n; r++) if (((rows.flags[r] as number) & ROW_HELD) !== 0) out.push({ row: r, sample: null, because: "", end: (rows.start[r] as number) + (rows.dur[r] as number) });
+  const out: ReturnType<typeof heldRows> = [];
+  for (let r = 0; r < rows.n; r++) if (((rows.flags[r] as number) & ROW_HELD) !== 0) out.push({ row: r, sample: null, because: "", becauseSeconds: NaN, end: (rows.start[r] as number) + (rows.dur[r] as number) });
   return out.sort((a, b) => b.end - a.end);
 }

@@ -13,21 +13,21 @@ export function unitOf(sort: Sort): string {
 }
 
 /** The sort key of a row as its label shows it; a row that has no end says so. */
-export function keyText(source: TimelineSource, sort: Sort, r: number): string {
+export function keyText(source: TimelineSource, sort: Sort, r: number, origin: number): string {
   const { rows, head, extent } = source;
   if (sort === "status") return head.dicts.status[rows.status[r] as number] || "–";
   if (sort === "end" && (rows.open[r] as number) > 0) return "open";
   const v = source.key(sort === "sample" ? "end" : sort, r);
   if (Number.isNaN(v)) return "–";
-  const shown = sort === "start" || sort === "end" || sort === "sample" ? v - extent[0] / 1e6 : v;
+  const shown = sort === "start" || sort === "end" || sort === "sample" ? v - origin / 1e6 : v;
   if (sort === "reward") return Number.isInteger(v) && Math.abs(v) < 1000 ? v.toFixed(1) : v.toPrecision(3);
   if (TIMES.has(sort) || sort === "sample") return Math.abs(shown) >= 1e5 ? grouped(shown, 0) : (extent[1] - extent[0] < 1e7 ? shown.toFixed(3) : shown.toFixed(1)).replace("-", "−");
   return grouped(v, 0);
 }
 
 /** One sentence about a row, for the live region and its tooltip. */
-export function rowSentence(source: TimelineSource, r: number): string {
-  const { rows, head, extent } = source;
+export function rowSentence(source: TimelineSource, r: number, origin: number): string {
+  const { rows, head } = source;
   const parts = [`sample ${rowName(rows, r)}`];
   const group = rows.group[r] as number;
   if (!Number.isNaN(group)) parts.push(`group ${group}`);
@@ -37,7 +37,7 @@ export function rowSentence(source: TimelineSource, r: number): string {
   if (!Number.isNaN(reward)) parts.push(`reward ${reward}`);
   if (rows.lanes[r] === 0 && rows.items[r] === 0) parts.push(head.dicts.why[rows.why[r] as number] || "no trace");
   else {
-    parts.push(`from ${clockTime((rows.start[r] as number) - extent[0], 1, true)}`, (rows.open[r] as number) > 0 ? `${rows.open[r]} open` : `ends ${clockTime((rows.start[r] as number) + (rows.dur[r] as number) - extent[0], 1, true)}`, `took ${length(rows.dur[r] as number)}`);
+    parts.push(`from ${clockTime((rows.start[r] as number) - origin, 1, true)}`, (rows.open[r] as number) > 0 ? `${rows.open[r]} open` : `ends ${clockTime((rows.start[r] as number) + (rows.dur[r] as number) - origin, 1, true)}`, `took ${length(rows.dur[r] as number)}`);
   }
   for (const [bit, , words] of ROW_FLAGS) if (((rows.flags[r] as number) & bit) !== 0) parts.push(words);
   return parts.join(", ");
