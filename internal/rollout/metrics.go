@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/rollscope/rollscope/internal/request"
 	"github.com/rollscope/rollscope/torchfile"
@@ -196,7 +197,8 @@ func (m *Metrics) requests(s *Sample) {
 	if t.Own >= 0 && t.Own < len(t.Segments) && !shared {
 		g := t.Segments[t.Own]
 		for i := g.First; i < g.End; i++ {
-			if e := &t.Events[i]; !e.NonFinite {
+			// Phases are laid end to end, so that they may end long after their request did.
+			if e := &t.Events[i]; !e.NonFinite && !strings.HasPrefix(e.Name, pdPrefix) {
 				m.from, m.to = min(m.from, e.TS), max(m.to, e.TS)
 			}
 		}

@@ -209,25 +209,34 @@ func (w *WallTime) take(own interval, until int64, sums [NumParts]int64, h Held)
 	}
 }
 
-// ownTime is the time of a row's own segment.
+// ownTime is the time of a row's own segment. Parts of a request that were laid out from durations do
+// not count: slime puts them end to end, so that they may end long after the request did.
 func ownTime(r *Row) interval {
 	t := &r.Sample.Trace
 	own := interval{r.Start, r.End}
+	any := false
+	add := func(start, end int64) {
+		if !any {
+			own, any = interval{start, end}, true
+		}
+		own.start, own.end = min(own.start, start), max(own.end, end)
+	}
 	if len(t.Segments) < 2 || t.Own < 0 || t.Own >= len(t.Segments) {
+		for i := range r.Items {
+			if it := &r.Items[i]; it.Flags&Derived == 0 {
+				add(it.Start, it.End)
+			}
+		}
 		return own
 	}
 	g := t.Segments[t.Own]
-	any := false
 	for i := max(0, g.First); i < min(g.End, len(t.Events)); i++ {
 		e := &t.Events[i]
-		if e.NonFinite {
+		if e.NonFinite || strings.HasPrefix(e.Name, "sglang_pd_") {
 			continue
 		}
 		ts := Nanos(e.TS)
-		if !any {
-			own, any = interval{ts, ts}, true
-		}
-		own.start, own.end = min(own.start, ts), max(own.end, ts)
+		add(ts, ts)
 	}
 	return own
 }
@@ -239,7 +248,7 @@ func workEnd(r *Row, own interval) int64 {
 	for i := range r.Items {
 		it := &r.Items[i]
 		span := it.State == Closed || it.State == Open
-		if !span || it.Start > own.end || it.End <= own.start || it.Class == ClassGroup && it.Name != "generate_and_rm" {
+		if !span || it.Flags&Derived != 0 || it.Start > own.end || it.End <= own.start || it.Class == ClassGroup && it.Name != "generate_and_rm" {
 			continue
 		}
 		end, any = max(end, min(it.End, own.end)), true
