@@ -175,24 +175,26 @@ func (d *dict) miss(raw string) uint32 {
 func clean(s string, limit int) string {
 	cut := len(s) > limit
 	if cut {
-		s = s[:limit-len("…")]
-		for i := 1; i < utf8.UTFMax && i <= len(s); i++ { // never half a rune
-			if c := s[len(s)-i]; utf8.RuneStart(c) {
-				if !utf8.FullRuneInString(s[len(s)-i:]) {
-					s = s[:len(s)-i]
-				}
-				break
-			}
-		}
+		s = wholeRunes(s[:limit])
 	}
 	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-		if len(s) > limit { // a replacement takes three bytes
-			return clean(s, limit)
-		}
+		s = strings.ToValidUTF8(s, "\uFFFD") // which may be longer
 	}
-	if cut {
-		s += "…"
+	if !cut && len(s) <= limit {
+		return s
+	}
+	return wholeRunes(s[:min(len(s), limit-len("…"))]) + "…"
+}
+
+// wholeRunes drops the beginning of a rune from the end of s.
+func wholeRunes(s string) string {
+	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
+		if tail := s[len(s)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRuneInString(tail) {
+				return s[:len(s)-i]
+			}
+			break
+		}
 	}
 	return s
 }
