@@ -494,8 +494,8 @@ func TestBuildRandom(t *testing.T) {
 	}
 }
 
-// big makes traces that are hard on simple algorithms, n events each.
-func big(kind string, n int) *rollout.Sample {
+// huge makes traces that are hard on simple algorithms, n events each.
+func huge(kind string, n int) *rollout.Sample {
 	s := &rollout.Sample{Trace: rollout.Trace{Present: true, SharedWith: -1}}
 	ev := make([]rollout.Event, 0, n)
 	add := func(k rollout.EventKind, name, id, parent string, ts float64) {
@@ -558,7 +558,7 @@ var bigKinds = []string{"points", "flat", "deep", "leaked", "abandoned", "concur
 func TestBuildLarge(t *testing.T) {
 	b := NewBuilder(Options{})
 	for _, kind := range bigKinds {
-		checkRow(t, b.Build(big(kind, 100_000)))
+		checkRow(t, b.Build(huge(kind, 100_000)))
 	}
 	// A small row after it sees nothing of it.
 	r := b.Build(traceOf("S 0 a a\nE 1 a a"))
@@ -571,7 +571,7 @@ func TestBuildLarge(t *testing.T) {
 func BenchmarkBuildLarge(b *testing.B) {
 	for _, kind := range bigKinds {
 		b.Run(kind, func(b *testing.B) {
-			s := big(kind, 1_000_000)
+			s := huge(kind, 1_000_000)
 			bl := NewBuilder(Options{})
 			b.ReportAllocs()
 			b.ResetTimer()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -393,8 +394,7 @@ func (b *compatBuilder) write() []byte {
 	b.start, b.end = math.Inf(1), math.Inf(-1)
 	lanes := int32(0)
 	var counts [5]int
-	var total, longest int64
-	any := false
+	var lengths compatLengths
 	length := func(ev int32, nested bool) {
 		if ev < 0 {
 			return
@@ -402,11 +402,7 @@ func (b *compatBuilder) write() []byte {
 		e := &j.events[ev]
 		for _, r := range j.resp[e.resp : e.resp+e.respN] {
 			if !r.nested || nested {
-				total += r.n
-				if !any || r.n > longest {
-					longest = r.n
-				}
-				any = true
+				lengths.add(r)
 			}
 		}
 	}
@@ -454,8 +450,10 @@ func (b *compatBuilder) write() []byte {
 	number(`,"open_span_count":`, int64(counts[itemOpen]))
 	number(`,"point_event_count":`, int64(counts[itemPoint]))
 	number(`,"orphan_count":`, int64(counts[itemOrphan]))
-	number(`,"total_response_length":`, total)
-	number(`,"max_response_length":`, longest)
+	o = append(o, `,"total_response_length":`...)
+	o = appendBigInt(o, lengths.total, lengths.bigTotal)
+	o = append(o, `,"max_response_length":`...)
+	o = appendBigInt(o, lengths.longest, lengths.bigLongest)
 	o = append(o, `,"items":[`...)
 	for n, i := range b.order {
 		if n > 0 {
@@ -466,6 +464,36 @@ func (b *compatBuilder) write() []byte {
 	o = append(o, ']', '}')
 	b.out = o
 	return o
+}
+
+// compatLengths sums up response lengths, of which nothing says that they are small.
+type compatLengths struct {
+	any                  bool
+	total, longest       int64
+	bigTotal, bigLongest *big.Int // instead, once one is big
+}
+
+func (l *compatLengths) add(r compatResp) {
+	if r.big == nil && l.bigTotal == nil && l.total < 1<<62 && l.total > -1<<62 {
+		l.total += r.n
+		if !l.any || r.n > l.longest {
+			l.longest = r.n
+		}
+		l.any = true
+		return
+	}
+	n := r.big
+	if n == nil {
+		n = big.NewInt(r.n)
+	}
+	if l.bigTotal == nil {
+		l.bigTotal, l.bigLongest = big.NewInt(l.total), big.NewInt(l.longest)
+	}
+	l.bigTotal = new(big.Int).Add(l.bigTotal, n)
+	if !l.any || n.Cmp(l.bigLongest) > 0 {
+		l.bigLongest = n
+	}
+	l.any = true
 }
 
 var (
@@ -575,6 +603,9 @@ func (b *compatBuilder) virtualID(o, id []byte, role uint8) []byte {
 		o = append(o, id[:len(id)-1]...)
 	} else {
 		o = append(o, '"')
+		if string(id) == "true" {
+			id = []byte("True")
+		}
 		o = appendPyText(o, id)
 	}
 	o = append(o, ":pd:"...)

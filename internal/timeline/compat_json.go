@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 	"unicode/utf8"
 
@@ -298,7 +299,15 @@ func appendPyInt(dst []byte, v torchfile.Value) []byte {
 	if !ok {
 		return append(dst, compatOmitted...)
 	}
-	if b.BitLen() > compatDigits*10/3 {
+	return appendBigInt(dst, 0, b)
+}
+
+// appendBigInt appends b, or n when there is no b; as a string when Python would not read it.
+func appendBigInt(dst []byte, n int64, b *big.Int) []byte {
+	switch {
+	case b == nil:
+		return strconv.AppendInt(dst, n, 10)
+	case b.BitLen() > compatDigits*10/3:
 		dst = append(dst, '"')
 		return append(b.Append(dst, 10), '"')
 	}

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -52,6 +53,7 @@ type compatPD struct {
 // compatResp is a response_length in attributes; nested ones count for points only.
 type compatResp struct {
 	n      int64
+	big    *big.Int // instead of n where that is too small
 	nested bool
 }
 
@@ -354,8 +356,17 @@ func (c *compatReader) attrs(j *compatJob, e *compatEvent, v torchfile.Value) {
 // attr takes note of what lanes and lengths are made of.
 func (c *compatReader) attr(j *compatJob, e *compatEvent, key []byte, v torchfile.Value, text []byte) {
 	length := func(v torchfile.Value, nested bool) {
-		if n, ok := pyNumber(v); ok && n == n {
-			j.resp = append(j.resp, compatResp{n: int64(max(-1<<53, min(n, 1<<53))), nested: nested})
+		f, ok := pyNumber(v)
+		switch {
+		case !ok || !finite(f):
+		case math.Abs(f) < 1<<53:
+			j.resp = append(j.resp, compatResp{n: int64(f), nested: nested})
+		default:
+			n, ok := v.BigInt()
+			if !ok {
+				n, _ = big.NewFloat(f).Int(nil)
+			}
+			j.resp = append(j.resp, compatResp{big: n, nested: nested})
 		}
 	}
 	switch {
