@@ -2,6 +2,7 @@ package rolls
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -364,6 +365,48 @@ func TestRun(t *testing.T) {
 	}
 	if _, err := NewRun(RunOptions{Faults: map[int][]Fault{0: {{Name: "rain"}}}}); err == nil {
 		t.Error("a run with an unknown fault")
+	}
+}
+
+// TestLive: a dump is not there before its step has ended.
+func TestLive(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := NewRun(RunOptions{Step: Options{Samples: 16, Start: now, Response: Lengths{Median: 40, Sigma: 0.5, Max: 200}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dumps := func() int {
+		list, err := filepath.Glob(filepath.Join(dir, "rollout_*.pt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	seen, waits := 0, 0
+	clock := Clock{Now: func() time.Time { return now }, After: func(d time.Duration) <-chan time.Time {
+		waits++
+		if dumps() != seen {
+			t.Errorf("%d dumps while step %d goes on", dumps(), seen)
+		}
+		now = now.Add(d/2 + time.Millisecond) // it wakes too early
+		c := make(chan time.Time, 1)
+		c <- now
+		if seen == 3 {
+			cancel()
+			return nil
+		}
+		return c
+	}}
+	err = r.Live(ctx, dir, 0, clock, func(path string, o Options, st Stats) error {
+		if seen++; now.Before(st.End) || dumps() != seen {
+			t.Errorf("%s at %v: it ends at %v", path, now, st.End)
+		}
+		return nil
+	})
+	if left, _ := os.ReadDir(dir); err != nil || seen != 3 || len(left) != 3 || waits < 6 {
+		t.Error(err, seen, left, waits)
 	}
 }
 

@@ -1,7 +1,9 @@
 package rolls
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -112,6 +114,55 @@ func (r *Run) WriteDir(dir string, steps int, each func(path string, o Options, 
 			if err := each(path, o, st); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// Clock is what Live waits by; nil functions are those of package time.
+type Clock struct {
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+}
+
+// Live writes the run's dumps as a job would that runs now: each appears, complete, when its step ends.
+// The run must begin now (RunOptions.Step.Start). It goes on until the context ends, which it returns
+// as nil, or steps (0: no end) were written.
+func (r *Run) Live(ctx context.Context, dir string, steps int, clock Clock, each func(path string, o Options, st Stats) error) error {
+	if clock.Now == nil {
+		clock.Now = time.Now
+	}
+	if clock.After == nil {
+		clock.After = time.After
+	}
+	for until := r.step + steps; steps == 0 || r.step < until; {
+		o := r.Next()
+		o.Root = o.name()
+		path := filepath.Join(dir, o.FileName())
+		// Written at once, under a name that no watcher knows; shown when its time has come.
+		hidden := filepath.Join(dir, "."+o.FileName()+".live")
+		st, err := WriteFile(hidden, o)
+		if err != nil {
+			return err
+		}
+		r.Done(st)
+		for wait := st.End.Sub(clock.Now()); wait > 0; wait = st.End.Sub(clock.Now()) {
+			select {
+			case <-ctx.Done():
+				return os.Remove(hidden)
+			case <-clock.After(wait):
+			}
+		}
+		if err := os.Rename(hidden, path); err != nil {
+			return err
+		}
+		if each != nil {
+			if err := each(path, o, st); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 	}
 	return nil
