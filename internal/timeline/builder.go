@@ -98,8 +98,16 @@ func NewBuilder(opts Options) *Builder {
 // trace is an error: what contradicts itself is flagged and still shown. Events without a finite time
 // cannot be placed: such a start or point is counted in Row.Unplaced, such an end leaves its span open.
 func (b *Builder) Build(s *rollout.Sample) *Row {
+	before := len(b.row.Items)
+	r := b.build(s)
+	if n := len(r.Items); n < before {
+		clear(r.Items[n:before]) // what they refer to is gone
+	}
+	return r
+}
+
+func (b *Builder) build(s *rollout.Sample) *Row {
 	r := &b.row
-	clear(r.Items)
 	*r = Row{Sample: s, Items: r.Items[:0]}
 	b.nodes, b.segs = b.nodes[:0], b.segs[:0]
 	if !s.Trace.Present {
@@ -158,7 +166,7 @@ type sortKey struct {
 // finish writes the items in their order.
 func (b *Builder) finish(s *rollout.Sample) {
 	r := &b.row
-	keys := b.keys[:0]
+	keys := slices.Grow(b.keys[:0], len(b.nodes))
 	for i := range b.nodes {
 		n := &b.nodes[i]
 		keys = append(keys, sortKey{n.lane, startKey{n.start, n.end, int32(i)}})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollscope/rollscope/torchfile"
@@ -108,6 +109,7 @@ type compatPipe struct {
 	free   chan *compatJob
 	done   chan struct{}
 	err    error // of the rows' writer; read after done
+	failed atomic.Bool
 }
 
 func newCompatPipe(opts CompatOptions) *compatPipe {
@@ -170,6 +172,7 @@ func (p *compatPipe) write() {
 			}
 			p.stats.Rows++
 			p.stats.Items += len(b.order)
+			p.failed.Store(p.err != nil)
 		}
 		j.reset()
 		p.free <- j
@@ -234,6 +237,9 @@ func (p *compatPipe) read(f *torchfile.File) error {
 			}
 			p.sample(e.Value, n)
 			n++
+			if p.failed.Load() {
+				return torchfile.Stop
+			}
 			return nil
 		})
 		if d == nil {
@@ -259,6 +265,9 @@ func (p *compatPipe) read(f *torchfile.File) error {
 		switch list.Kind() {
 		case torchfile.KindList, torchfile.KindTuple:
 			for i, x := range list.All() {
+				if p.failed.Load() {
+					break
+				}
 				if i >= n {
 					p.sample(x, i)
 				}

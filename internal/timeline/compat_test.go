@@ -167,6 +167,23 @@ func TestCompatWriteError(t *testing.T) {
 	if _, err := WriteCompat(&failingWriter{left: 1000}, f, CompatOptions{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error %v", err)
 	}
+	// A file that cannot be written: the reader stops.
+	out, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	if _, err := WriteCompat(out, f, CompatOptions{}); err == nil {
+		t.Error("no error from a closed file")
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here: ", err)
+	}
+	defer full.Close()
+	if _, err := WriteCompat(full, f, CompatOptions{}); err == nil {
+		t.Error("no error from a full disk")
+	}
 }
 
 // Into a file the head comes last, and the cache is the same but for zeros behind generated_at.

@@ -246,7 +246,7 @@ func (b *Builder) breakCycles() {
 
 // sortChildren lists children by parent, and all nodes with parents before children.
 func (b *Builder) sortChildren() {
-	keys := b.byStart[:0]
+	keys := slices.Grow(b.byStart[:0], len(b.nodes))
 	b.kidsAt = resize(b.kidsAt, len(b.nodes)+2)
 	clear(b.kidsAt)
 	sorted := true
@@ -275,7 +275,7 @@ func (b *Builder) sortChildren() {
 		next[p]++
 	}
 	b.place = next
-	b.topo = append(b.topo[:0], b.children(-1)...)
+	b.topo = append(slices.Grow(b.topo[:0], len(b.nodes)), b.children(-1)...)
 	for at := 0; at < len(b.topo); at++ {
 		b.topo = append(b.topo, b.children(b.topo[at])...)
 	}
