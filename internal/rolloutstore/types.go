@@ -125,7 +125,8 @@ type Dump struct {
 	Fingerprint string    `json:"fingerprint"` // of the content; "" is unlike any other
 }
 
-// Counts are a step's samples and what is in their traces.
+// Counts are a step's samples and what is in their traces. Status is shared with the store: it must not
+// be changed.
 type Counts struct {
 	Samples  int            `json:"samples"`
 	Traced   int            `json:"traced"` // samples with a usable trace
