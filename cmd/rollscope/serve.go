@@ -15,6 +15,7 @@ func addServe(a *kingpin.Application, e *env) {
 Takes Prometheus's flags and a plain prometheus.yml, or targets on the command line:
   rollscope serve --scrape 10.0.0.11:30000 --scrape 10.0.0.12:30000
   rollscope serve --scrape-from-log /runs/7/train.log --storage.tsdb.path /runs/7/tsdb
+  rollscope serve --rollouts '/runs/7/debug/rollout_{rollout_id}.pt' --storage.tsdb.path /runs/7/tsdb
   rollscope serve --config.file=prometheus.yml --storage.tsdb.path=data --storage.tsdb.retention.time=7d
 `)
 	cmd.Flag("config.file", "Configuration: a prometheus.yml, with an optional section rollscope.").StringVar(&o.ConfigFile)
@@ -23,6 +24,7 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
 	cmd.Flag("scrape-from-log", "Follow FILE for the router address that slime prints, over restarts.").PlaceHolder("FILE").StringVar(&o.ScrapeFromLog)
 	cmd.Flag("sglang-router-ip", "Address of slime's router, as in slime's own flag.").StringVar(&o.RouterIP)
 	cmd.Flag("sglang-router-port", "Port of slime's router.").IntVar(&o.RouterPort)
+	cmd.Flag("rollouts", "Watch for rollout dumps (repeatable): slime's --save-debug-rollout-data.").PlaceHolder("'DIR/rollout_{rollout_id}.pt'").StringsVar(&o.Rollouts)
 	storeFlags(cmd, &o.Store)
 	webFlags(cmd, &o.Web)
 	cmd.Flag("web.enable-remote-write-receiver", "Accept samples at /api/v1/write.").BoolVar(&o.RemoteWriteReceiver)

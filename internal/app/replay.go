@@ -2,16 +2,19 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/metricstore"
+	"github.com/rollscope/rollscope/internal/rolloutstore"
 	"github.com/rollscope/rollscope/internal/signal"
 	"github.com/rollscope/rollscope/internal/web"
 )
@@ -28,8 +31,9 @@ type ArchiveOptions struct {
 
 // Archive is a finished run's directory behind the same API as a running recorder's.
 type Archive struct {
-	store *metricstore.Archive
-	api   *api.API
+	store    *metricstore.Archive
+	rollouts *rollouts
+	api      *api.API
 }
 
 // OpenArchive opens a data directory to read; nothing in it changes.
@@ -47,19 +51,40 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 	}
 	faces := newFaces(store.Queryable(), store.Engine(), o.Logger)
 	faces.use(signal.Default(), nil, nil)
+	index, err := openIndexOf(store.Dir(), o.Logger)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	runs := newRollouts(index, openKept(store.Dir(), o.Logger))
 	a, err := api.New(api.Options{
 		Mode: api.ModeArchive, Version: o.Version, Dir: store.Dir(), Logger: o.Logger,
 		Registerer: registry, Gatherer: registry, Hosts: o.hosts, Access: o.access,
 		Reader: api.NewStoreReader(faces.reader), Catalog: faces, Boards: faces,
 		Prometheus: api.Prometheus{Engine: store.Engine(), Queryable: store.Queryable(), Archive: store, Started: time.Now()},
-		Notices:    func() []api.Warning { return api.FromNotices(store.Notices()) },
-		UI:         ui,
+		Rollouts:   runs, Timelines: runs,
+		Notices: func() []api.Warning { return api.FromNotices(store.Notices()) },
+		UI:      ui,
 	})
 	if err != nil {
 		_ = store.Close()
 		return nil, err
 	}
-	return &Archive{store: store, api: a}, nil
+	return &Archive{store: store, rollouts: runs, api: a}, nil
+}
+
+// openIndexOf opens the rollouts of a data directory to read; a directory without any has none.
+func openIndexOf(dir string, logger *slog.Logger) (*rolloutstore.Store, error) {
+	return rolloutstore.Open(filepath.Join(dir, "rollscope", "rollouts"), rolloutstore.Options{ReadOnly: true, Logger: logger})
+}
+
+// refresh looks again at a directory that another process still writes.
+func (a *Archive) refresh(ctx context.Context, logger *slog.Logger) error {
+	err := a.store.Refresh(ctx)
+	index, openErr := openIndexOf(a.store.Dir(), logger)
+	if openErr == nil {
+		a.rollouts.index.Store(&rolloutIndex{index, openKept(a.store.Dir(), logger)})
+	}
+	return errors.Join(err, openErr)
 }
 
 // Handler answers the API's paths.
@@ -111,7 +136,7 @@ func Replay(ctx context.Context, o ReplayOptions) error {
 			case <-ctx.Done():
 				return nil
 			case <-t.C:
-				if err := archive.store.Refresh(ctx); err != nil {
+				if err := archive.refresh(ctx, o.Logger); err != nil {
 					o.Logger.Warn("the directory could not be read again; what was read stays shown", "err", err)
 				}
 				archive.api.Evaluated()

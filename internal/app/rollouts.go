@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
@@ -22,11 +23,9 @@ import (
 // rollouts is what the API reads runs, steps and timelines from: the store's index, what the watchers
 // wait for, and the trainers' curves.
 type rollouts struct {
-	store *rolloutstore.Store
+	index atomic.Pointer[rolloutIndex] // of an archive it is opened again now and then
 	// watched tells the dumps of a run that are not in the index; nil when nothing is watched.
 	watched func(run string) []api.Dump
-	// curves has the trainer's curves of a run; nil when none are read.
-	curves func(run string) curveSource
 	// receive takes a batch of samples; nil when nothing is received.
 	receive  func(ctx context.Context, body io.Reader) (api.Received, error)
 	watching func() bool
@@ -55,13 +54,29 @@ type openIndex struct {
 // five to ten times as much.
 const maxOpenBytes = 48 << 20
 
+// rolloutIndex is what was recorded of rollouts.
+type rolloutIndex struct {
+	store *rolloutstore.Store
+	// curves has the trainer's curves of a run; nil when none are read.
+	curves func(run string) curveSource
+}
+
+// newRollouts is the face of a store and of the trainers' curves.
+func newRollouts(s *rolloutstore.Store, curves func(run string) curveSource) *rollouts {
+	r := &rollouts{}
+	r.index.Store(&rolloutIndex{s, curves})
+	return r
+}
+
+func (r *rollouts) store() *rolloutstore.Store { return r.index.Load().store }
+
 func (r *rollouts) Watching() bool { return r.watching != nil && r.watching() }
 
 func (r *rollouts) Runs(context.Context) ([]api.Run, error) {
 	var out []api.Run
-	for _, run := range r.store.Runs() {
+	for _, run := range r.store().Runs() {
 		a := api.Run{Name: run.Name, Pattern: run.Pattern, GPUs: run.GPUs}
-		steps := r.store.Steps(run.Name, rolloutstore.Filter{})
+		steps := r.store().Steps(run.Name, rolloutstore.Filter{})
 		for i := range steps {
 			s := &steps[i]
 			if s.ID.Kind == rollout.Eval {
@@ -88,7 +103,7 @@ func (r *rollouts) Runs(context.Context) ([]api.Run, error) {
 			}
 		}
 		a.From, a.To = stampOf(from), stampOf(to)
-		keys, units := r.store.Keys(run.Name)
+		keys, units := r.store().Keys(run.Name)
 		for i, k := range keys {
 			a.Metrics = append(a.Metrics, api.Curve{Key: k, Source: "dump", Unit: units[i], Axis: axisOf(k)})
 		}
@@ -109,10 +124,10 @@ func (r *rollouts) Runs(context.Context) ([]api.Run, error) {
 }
 
 func (r *rollouts) curvesOf(run string) curveSource {
-	if r.curves == nil {
-		return nil
+	if curves := r.index.Load().curves; curves != nil {
+		return curves(run)
 	}
-	return r.curves(run)
+	return nil
 }
 
 // stampOf is a time as the API writes it, nil for none.
@@ -125,7 +140,7 @@ func stampOf(t time.Time) *string {
 }
 
 func (r *rollouts) known(run string) error {
-	if _, err := r.store.Run(run); err != nil {
+	if _, err := r.store().Run(run); err != nil {
 		return &api.Error{Code: "not_found", Message: fmt.Sprintf("there is no run %q", run), Hint: "GET /api/rollscope/v1/rollouts lists them"}
 	}
 	return nil
@@ -171,7 +186,7 @@ func (r *rollouts) Steps(_ context.Context, run, kind string, metrics []string) 
 	if err := r.known(run); err != nil {
 		return nil, err
 	}
-	c := r.store.Curves(run, rolloutstore.Filter{Kind: kinds(kind)}, append(slices.Clone(listKeys), metrics...)...)
+	c := r.store().Curves(run, rolloutstore.Filter{Kind: kinds(kind)}, append(slices.Clone(listKeys), metrics...)...)
 	trainer := r.curvesOf(run)
 	out := make([]api.Step, len(c.Steps))
 	for i := range c.Steps {
@@ -264,7 +279,7 @@ func (r *rollouts) Step(_ context.Context, key api.StepKey) (api.StepDetail, err
 	if id.Attempt < 0 {
 		id.Attempt = rolloutstore.Newest
 	}
-	st, err := r.store.Step(id)
+	st, err := r.store().Step(id)
 	switch {
 	case errors.Is(err, rolloutstore.ErrNotFound):
 		return api.StepDetail{}, &api.Error{Code: "not_found", Message: fmt.Sprintf("run %q has no %s step %d", key.Run, key.Kind, key.ID), Hint: "its list of steps has those that there are"}
@@ -272,7 +287,7 @@ func (r *rollouts) Step(_ context.Context, key api.StepKey) (api.StepDetail, err
 		return api.StepDetail{}, err
 	}
 	d := api.StepDetail{Step: r.step(&st.Summary), Path: st.Dump.Path, Bytes: st.Dump.Size, Mark: st.Dump.Fingerprint, Counts: map[string]int{}}
-	if newest, err := r.store.Find(rolloutstore.ID{Run: id.Run, Kind: id.Kind, RolloutID: id.RolloutID, Attempt: rolloutstore.Newest}); err == nil {
+	if newest, err := r.store().Find(rolloutstore.ID{Run: id.Run, Kind: id.Kind, RolloutID: id.RolloutID, Attempt: rolloutstore.Newest}); err == nil {
 		d.Step.Attempts = newest.ID.Attempt + 1
 	}
 	d.Step.Wall = api.Number{State: api.StateUnknown, Reason: "no sample has a trace"}
@@ -314,7 +329,7 @@ func (r *rollouts) Step(_ context.Context, key api.StepKey) (api.StepDetail, err
 
 // neighbours are the ids of the steps before and after, of the same run and kind.
 func (r *rollouts) neighbours(id rolloutstore.ID) (prev, next *int64) {
-	for _, s := range r.store.Steps(id.Run, rolloutstore.Filter{Kind: []rollout.Kind{id.Kind}}) {
+	for _, s := range r.store().Steps(id.Run, rolloutstore.Filter{Kind: []rollout.Kind{id.Kind}}) {
 		n := s.ID.RolloutID
 		switch {
 		case n < id.RolloutID:
@@ -357,8 +372,8 @@ func (r *rollouts) Receive(ctx context.Context, body io.Reader) (api.Received, e
 
 func (r *rollouts) Timelines(context.Context) ([]api.TimelineInfo, error) {
 	var out []api.TimelineInfo
-	for _, run := range r.store.Runs() {
-		for _, s := range r.store.Steps(run.Name, rolloutstore.Filter{}) {
+	for _, run := range r.store().Runs() {
+		for _, s := range r.store().Steps(run.Name, rolloutstore.Filter{}) {
 			if s.Container > 0 {
 				id := s.ID.RolloutID
 				out = append(out, api.TimelineInfo{ID: s.ID.String(), Name: filepath.Base(s.Dump.Path), Run: run.Name, Kind: kindWord(s.ID.Kind), Step: &id, Samples: s.Counts.Samples})
@@ -374,7 +389,7 @@ func (r *rollouts) summary(id string) (rolloutstore.Summary, error) {
 	if err != nil {
 		return rolloutstore.Summary{}, gone
 	}
-	s, err := r.store.Find(step)
+	s, err := r.store().Find(step)
 	if err != nil || s.Container == 0 {
 		return rolloutstore.Summary{}, gone
 	}
@@ -395,7 +410,7 @@ func (r *rollouts) Timeline(_ context.Context, id string) (*timeline.Index, erro
 			return o.ix, nil
 		}
 	}
-	c, err := r.store.Container(s.ID)
+	c, err := r.store().Container(s.ID)
 	if err != nil {
 		return nil, err
 	}

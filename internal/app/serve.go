@@ -50,6 +50,7 @@ type ServeOptions struct {
 	ScrapeFromLog  string // log of a slime job to follow for the router's address; "" for none
 	RouterIP       string // of slime's router, with RouterPort; "" for none
 	RouterPort     int
+	Rollouts       []string // patterns of dumps, besides the file's
 
 	Store StoreOptions
 	Web   WebOptions
@@ -93,6 +94,7 @@ type recorder struct {
 	rules    *metricstore.Rules
 	api      *api.API
 	faces    *faces
+	rollouts *rolloutPart
 	started  time.Time
 
 	config   atomic.Pointer[config.Config]
@@ -162,6 +164,15 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 		return nil, err
 	}
 	r.faces = newFaces(r.store.Queryable(), r.store.Engine(), o.Logger)
+	r.rollouts, err = openRollouts(s.Dir, o.Version, o.Logger, r.faces.reader)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.rollouts.close())
+		}
+	}()
 	if err := r.apply(cfg); err != nil {
 		return nil, err
 	}
@@ -173,6 +184,7 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 	if err != nil {
 		return nil, err
 	}
+	r.rollouts.changed = r.api.Evaluated
 	return r, nil
 }
 
@@ -183,6 +195,7 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 		Hosts: r.sockets.hosts(), Access: r.sockets.access(),
 		Reader: api.NewStoreReader(r.faces.reader), Catalog: r.faces, Boards: r.faces,
 		Targets: api.ScrapeTargets{Manager: r.scraper}, Rules: api.StoreRules(r.rules),
+		Rollouts: r.rollouts.face, Timelines: r.rollouts.face,
 		Prometheus: api.Prometheus{
 			Engine: r.store.Engine(), Queryable: r.store.Queryable(), Exemplars: r.store.ExemplarQueryable(),
 			Appendable: r.store.Appendable(), DB: r.store.DB, Scrape: r.scraper.Prom(),
@@ -191,7 +204,9 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 			LookbackDelta: r.opts.Store.Lookback, Retention: r.opts.Store.Retention.String(), Started: r.started,
 			RemoteWriteReceiver: r.opts.RemoteWriteReceiver, OTLPReceiver: r.opts.OTLPReceiver, AdminAPI: r.opts.AdminAPI,
 		},
-		Drops: func() []api.Drop { return append(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store)...) },
+		Drops: func() []api.Drop {
+			return append(append(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store)...), r.rollouts.drops()...)
+		},
 		Notices: func() []api.Warning {
 			return append(api.FromNotices(r.store.Notices()), r.notices()...)
 		},
@@ -263,6 +278,9 @@ func (r *recorder) apply(cfg *config.Config) error {
 	if err := r.scraper.Apply(cfg); err != nil {
 		return back(err)
 	}
+	if err := r.rollouts.apply(cfg); err != nil {
+		return back(err)
+	}
 	r.faces.use(cat, boards, cfg.Rollscope.Engines)
 	r.config.Store(cfg)
 	return nil
@@ -290,6 +308,7 @@ func (r *recorder) run(ctx context.Context) error {
 	g := &group{logger: r.log, grace: 2 * time.Minute}
 	g.add(actor{name: "store", stop: r.store.Close, why: "last: all others write into it or read from it"})
 	g.add(actor{name: "rules", run: r.rules.Run, why: "after the scraper: the last scrape is still judged"})
+	g.add(actor{name: "rollouts", run: r.rollouts.run, stop: r.rollouts.close, why: "after the API; it reads signals of the store"})
 	g.add(actor{name: "scraper", run: r.scraper.Run, why: "after the API: a page that is open sees the end"})
 	g.add(actor{name: "evaluations", run: r.tick, why: "with the API, which it feeds"})
 	g.add(actor{name: "reload", run: r.hangups, why: "before what it changes is torn down"})
@@ -364,6 +383,12 @@ func (o ServeOptions) loadConfig() (*config.Config, error) {
 	}
 	if o.ScrapeFromLog != "" {
 		cfg.FollowLogs = append(cfg.FollowLogs, o.ScrapeFromLog)
+	}
+	for _, path := range o.Rollouts {
+		if err := config.CheckRolloutPath(path); err != nil {
+			return nil, fmt.Errorf("--rollouts: %w", err)
+		}
+		cfg.Rollscope.Rollouts = append(cfg.Rollscope.Rollouts, config.Rollout{Path: path})
 	}
 	switch {
 	case o.RouterIP != "" && o.RouterPort > 0:

@@ -248,6 +248,14 @@ func writeCache(f *torchfile.File, dump, path string, salvage bool) (*timeline.C
 	return &timeline.CacheMark{Bytes: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}, done, nil
 }
 
+// writeAll writes bytes that are there.
+func writeAll(b []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	}
+}
+
 // replaceFile writes a file that appears whole or not at all.
 func replaceFile(path string, write func(io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -288,7 +296,8 @@ func (v *viewer) serve(ctx context.Context, ui *web.UI) (err error) {
 		sockets.close()
 		return err
 	}
-	source := &rollouts{store: store, watched: files.of}
+	source := newRollouts(store, nil)
+	source.watched = files.of
 	a, err := api.New(api.Options{
 		Mode: api.ModeView, Version: v.Version, Dir: filepath.Dir(v.Files[0]), Logger: v.Logger,
 		Hosts: sockets.hosts(), Access: sockets.access(), Rollouts: source, Timelines: source, UI: ui,

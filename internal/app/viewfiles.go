@@ -21,7 +21,7 @@ func newViewFiles(paths []string) (*viewFiles, error) {
 	f := &viewFiles{paths: paths, runs: map[string]string{}, states: map[string]api.Dump{}}
 	var patterns []dumps.Pattern
 	for _, p := range paths {
-		dir := filepath.Dir(p)
+		dir := dirOf(p)
 		if _, ok := f.runs[dir]; !ok {
 			f.runs[dir] = ""
 			patterns = append(patterns, dumps.Pattern{Path: filepath.Join(dir, "rollout_"+dumps.Placeholder+".pt")})
@@ -45,7 +45,15 @@ func newViewFiles(paths []string) (*viewFiles, error) {
 }
 
 // run is the name of a file's run: all files of a directory are one.
-func (f *viewFiles) run(path string) string { return f.runs[filepath.Dir(path)] }
+func (f *viewFiles) run(path string) string { return f.runs[dirOf(path)] }
+
+// dirOf is the absolute directory of a file.
+func dirOf(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return filepath.Dir(path)
+}
 
 // set changes a file's state; "" is one that is in the index.
 func (f *viewFiles) set(path, state, reason string) {

@@ -223,21 +223,7 @@ func (st *Step) finish() error {
 	if c.Head.Step, err = json.Marshal(st.Wall); err != nil {
 		return fmt.Errorf("where the time of %s went: %w", st.Path, err)
 	}
-	m := timeline.Marks{Carried: st.Wall.Carried}
-	for _, h := range st.Wall.Held {
-		m.Held = append(m.Held, h.Ordinal)
-	}
-	if st.Wall.CriticalRow >= 0 {
-		m.Critical = []int{st.Wall.CriticalRow}
-		items := timeline.MarkedRow{Row: st.Wall.CriticalRow}
-		for _, p := range st.Wall.Critical {
-			if p.Item >= 0 {
-				items.Items = append(items.Items, p.Item)
-			}
-		}
-		m.Items = []timeline.MarkedRow{items}
-	}
-	c.Mark(m)
+	c.Mark(st.Wall.Marks())
 	return nil
 }
 
