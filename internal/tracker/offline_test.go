@@ -312,8 +312,10 @@ func TestSyncIsKilled(t *testing.T) {
 		s.Run(ctx, tick)
 	}()
 	tick <- time.Time{}
-	for calls()[0] == "" { // until the program runs
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); calls()[0] == ""; time.Sleep(time.Millisecond) { // until the program runs
+		if time.Now().After(deadline) {
+			t.Fatal("the program was not started")
+		}
 	}
 	cancel()
 	<-done
