@@ -145,6 +145,9 @@ type part struct {
 // charge is what a batch counts of MaxBytes.
 func (p *part) charge() int64 { return max(p.payload+blockSize, p.text) }
 
+// mostLost is the highest number of lost samples that is believed, so that their sum is one.
+const mostLost = 1 << 40
+
 // add takes a batch that is stored into the upload.
 func (u *upload) add(rec *partRecord) {
 	p := &part{rec.BatchID, rec.Digest, rec.Samples, rec.Text, rec.Payload}
@@ -154,7 +157,7 @@ func (u *upload) add(rec *partRecord) {
 		u.last = max(u.last, *rec.Parts-1)
 	}
 	u.final = u.final || rec.Final
-	u.lost = max(u.lost, rec.Lost) // a sum, as the sender counts it
+	u.lost = max(u.lost, min(rec.Lost, mostLost)) // a sum, as the sender counts it
 	u.samples += rec.Samples
 	if u.first.IsZero() || rec.Received.Before(u.first) {
 		u.first = rec.Received

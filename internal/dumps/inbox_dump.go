@@ -89,37 +89,40 @@ func (u *uploadRecord) compare(rec *partRecord) (again bool, err error) {
 	return false, refuse(RefusedConflict, 0, "part %d of upload %.40q, batch %.40q, is in a dump with other samples", rec.Part, rec.Upload, rec.BatchID)
 }
 
-// due returns the uploads that make a dump now, in the order in which they began.
-func (r *incoming) due(now, opened time.Time, o *InboxOptions) []*upload {
+// due returns the uploads that make a dump now, those of each dump in the order in which they began.
+func (r *incoming) due(now, opened time.Time, o *InboxOptions) (groups [][]*upload) {
 	if r.storing > 0 || len(r.uploads) == 0 {
 		return nil
 	}
-	list := slices.SortedFunc(maps.Values(r.uploads), func(x, y *upload) int { return cmp.Compare(x.order, y.order) })
+	all := slices.SortedFunc(maps.Values(r.uploads), func(x, y *upload) int { return cmp.Compare(x.order, y.order) })
 	quiet := func(since time.Time) time.Duration {
 		if opened.After(since) {
 			since = opened
 		}
 		return now.Sub(since)
 	}
+	newest := all[len(all)-1]
+	var rest []*upload
 	var latest time.Time
 	complete, final := true, true
-	for i, u := range list {
+	for _, u := range all {
+		if !u.complete() && quiet(u.latest) >= o.SettleAfter && newest.first.After(u.latest) {
+			groups = append(groups, []*upload{u}) // it had broken off when another one began
+			continue
+		}
+		rest = append(rest, u)
 		if u.latest.After(latest) {
 			latest = u.latest
 		}
 		complete, final = complete && u.complete(), final && u.final
-		if !u.complete() && quiet(u.latest) >= o.SettleAfter && slices.ContainsFunc(list[i+1:], func(v *upload) bool { return v.first.After(u.latest) }) {
-			return []*upload{u} // it had broken off when another one began
-		}
 	}
 	switch {
-	case complete && now.Sub(latest) >= o.Linger:
-	case final && quiet(latest) >= o.MissingAfter:
-	case quiet(latest) >= o.SettleAfter:
-	default:
-		return nil
+	case complete && now.Sub(latest) >= o.Linger,
+		final && quiet(latest) >= o.MissingAfter,
+		quiet(latest) >= o.SettleAfter:
+		groups = append(groups, rest)
 	}
-	return list
+	return groups
 }
 
 // close makes uploads an attempt; mu is held.
@@ -154,7 +157,7 @@ func (b *Inbox) settle(ctx context.Context) {
 	b.mu.Lock()
 	var work []*attempt
 	for _, r := range b.rollouts {
-		for list := r.due(now, b.opened, &b.o); list != nil; list = r.due(now, b.opened, &b.o) {
+		for _, list := range r.due(now, b.opened, &b.o) {
 			r.close(list, now)
 		}
 		for _, a := range r.attempts {

@@ -155,6 +155,9 @@ func (b *Inbox) loadUpload(dir string) error {
 			continue
 		}
 		left = true
+		if rec.Received.After(b.opened) { // the clock was set back since
+			rec.Received = b.opened
+		}
 		r.upload(rec.Upload, 0).add(rec)
 	}
 	if !left {

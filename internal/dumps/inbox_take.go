@@ -158,6 +158,9 @@ func (b *Inbox) decode(ctx context.Context, s *spool) (*partRecord, error) {
 	return rec, nil
 }
 
+// maxUploads is how many uploads a rollout may have at a time.
+const maxUploads = 1024
+
 // admit decides about a batch. It returns a receipt when the batch is here already, a channel to wait
 // for, or neither when the caller is to store it.
 func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan struct{}, error) {
@@ -212,6 +215,8 @@ func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan stru
 		}
 	}
 	switch {
+	case r != nil && r.uploads[rec.Upload] == nil && len(r.uploads)+r.storing >= maxUploads:
+		return nil, nil, refuse(RefusedFull, 10*time.Second, "%s comes in %d uploads: no more are taken at a time", key, maxUploads)
 	case b.batches >= b.o.MaxBatches:
 		return nil, nil, refuse(RefusedFull, 10*time.Second, "%d batches wait: as many as MaxBatches allows", b.batches)
 	case b.waiting+b.spooled-s.reserved+p.charge() > b.o.MaxBytes:

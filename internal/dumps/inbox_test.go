@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -649,6 +650,36 @@ func TestInboxHostileNames(t *testing.T) {
 	if err != nil || len(outside) != 1 {
 		t.Error(outside, err)
 	}
+}
+
+func TestInboxHostileNumbers(t *testing.T) {
+	x := newBox(t, nil)
+	for _, u := range []string{"a", "b", "c"} {
+		x.take(message{upload: u, part: 1_000_000, final: true, lost: math.MaxInt64})
+	}
+	s := x.Status().Rollouts[0]
+	if s.Lost != 3*mostLost || s.Missing != 3_000_000 {
+		t.Errorf("%+v", s)
+	}
+	x.after(time.Hour)
+	x.want(fmt.Sprintf("r/rollout_0.pt [] lost %d missing 3000000 incomplete", 3*int64(mostLost)))
+
+	x.take(message{rollout: math.MaxInt64, samples: []int{1}})
+	for i := range maxUploads - 1 {
+		x.rollouts[rolloutKey{"r", trace.Train, math.MaxInt64}].upload(fmt.Sprint("more", i), int64(i))
+	}
+	x.refused(RefusedFull, 503, message{rollout: math.MaxInt64, upload: "one more"})
+	x.take(message{rollout: math.MaxInt64, part: 1, samples: []int{2}})
+
+	// The clock was set back while nothing ran.
+	x.take(message{rollout: 5, final: true, samples: []int{1}})
+	x.now.Add(-int64(48 * time.Hour))
+	x.reopen()
+	x.after(2 * time.Second)
+	x.want("r/rollout_5.pt [1]")
+	x.after(15 * time.Minute)
+	x.want("r/rollout_9223372036854775807.pt [1 2] incomplete")
+	x.idle()
 }
 
 func TestInboxCountsAsTraceMissing(t *testing.T) {
