@@ -139,7 +139,7 @@ export class Model {
     this.started[p.index] = true;
     const v = this.now;
     p.relayout(v);
-    p.scroll = p.layout.top(p.pv(v).top);
+    p.scroll = p.topAt(p.pv(v).top);
     p.clampScroll();
   }
 
@@ -234,7 +234,7 @@ export class Model {
     this.stateCounts();
     const panes = v.panes.map((pv, i) => {
       const p = this.panes[i];
-      const top = p && p.height > 0 && this.started[i] ? Math.max(0, Math.min(p.order.length, p.layout.at(p.scroll))) : pv.top;
+      const top = p && p.height > 0 && this.started[i] ? p.place() : pv.top;
       return top === pv.top ? pv : { ...pv, top };
     });
     if (panes.some((p, i) => p !== v.panes[i])) this.now = { ...v, panes };

@@ -228,12 +228,13 @@ function overview(s: Scene, axis: Axis): void {
 function eachTick(s: Scene, axis: Axis, f: (x: number, major: boolean, label: string) => void): void {
   const { pane } = s;
   const o = pane.origin;
-  let last = -Infinity;
+  const g = axis.gaps;
+  let gap = 0;
   for (const t of ticks(axis.t0 - o, axis.t1 - o, axis.scale)) {
-    const x = Math.round(axis.x(t.at + o)) + 0.5;
     // Within a squeezed gap, ticks would lie on each other.
-    if (x - last < (t.major ? 3 : 2)) continue;
-    last = x;
+    while (gap < g.from.length && (g.to[gap] as number) < t.at + o) gap++;
+    if (gap < g.from.length && (g.from[gap] as number) <= t.at + o) continue;
+    const x = Math.round(axis.x(t.at + o)) + 0.5;
     f(LABEL + x, t.major, t.label);
   }
 }

@@ -190,6 +190,19 @@ export class Pane {
     this.scroll = Math.max(0, Math.min(this.scroll, this.layout.height - this.body));
   }
 
+  /** Where the picture begins, as a place in the order with its fraction, which outlives other heights. */
+  place(): number {
+    const p = Math.max(0, Math.min(this.order.length, this.layout.at(this.scroll)));
+    const a = this.layout.top(p), h = this.layout.top(p + 1) - a;
+    return h > 0 ? Math.round((p + (this.scroll - a) / h) * 1000) / 1000 : p;
+  }
+
+  topAt(place: number): number {
+    const p = Math.floor(place);
+    const a = this.layout.top(p);
+    return a + (place - p) * (this.layout.top(p + 1) - a);
+  }
+
   /** Asks for the order of a view; done is called once it is there (or the filter cannot be read). */
   reorder(v: View, done: () => void): void {
     const mine = ++this.asked;

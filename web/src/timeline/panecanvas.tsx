@@ -50,7 +50,7 @@ export function PaneCanvas({ model, pane }: { model: Model; pane: Pane }) {
   const timeAt = (x: number) => pane.axis(model.now).t(x - LABEL) - pane.origin;
 
   const down = (e: PointerEvent) => {
-    if (e.button !== 0) return;
+    if (e.button !== 0 || (e.target instanceof Element && e.target.closest(".tl-nothing"))) return;
     model.active.value = i;
     const [x, y] = at(e);
     const hit = hitAt(x, y);

@@ -51,7 +51,7 @@ export function Timeline(p: TimelineProps) {
     if (!p.view || p.view === shown.current) return;
     shown.current = p.view;
     model.set(p.view);
-    model.panes.forEach((pane) => model.scrollTo(pane, pane.layout.top(pane.pv(p.view as View).top)));
+    model.panes.forEach((pane) => model.scrollTo(pane, pane.topAt(pane.pv(p.view as View).top)));
   }, [p.view, model]);
   useEffect(() => model.retheme(), [p.theme, model]);
   useEffect(() => {

@@ -5,7 +5,7 @@ import { SORTS, type Sort } from "./query";
 
 /** What belongs to one of several dumps. */
 export interface PaneView {
-  /** place of the topmost row in the order */
+  /** place of the topmost row in the order, with the fraction that is scrolled out */
   top: number;
   /** selected row of the dump, item of that row, -1 none */
   row: number;
@@ -88,7 +88,7 @@ export function encodeView(v: View): string {
   if (v.tab !== START.tab) p.set("tab", v.tab);
   v.panes.forEach((pane, i) => {
     const k = i === 0 ? "" : String(i + 1);
-    if (pane.top > 0) p.set(`top${k}`, String(Math.round(pane.top)));
+    if (pane.top > 0) p.set(`top${k}`, String(pane.top));
     if (pane.row >= 0) p.set(`row${k}`, String(pane.row));
     if (pane.item >= 0) p.set(`item${k}`, String(pane.item));
     if (pane.open.length) p.set(`open${k}`, pane.open.join("."));
@@ -145,7 +145,8 @@ export function decodeView(text: string, panes = 1): View {
     tab: pick("tab", ["sample", "range", "none"] as const, START.tab),
     panes: Array.from({ length: panes }, (_, i) => {
       const k = i === 0 ? "" : String(i + 1);
-      return { top: whole(`top${k}`, 0), row: whole(`row${k}`, -1), item: whole(`item${k}`, -1), open: list(`open${k}`).map(Number).filter(Number.isInteger) };
+      const top = num(`top${k}`);
+      return { top: top !== null && top > 0 && top < 2 ** 32 ? top : 0, row: whole(`row${k}`, -1), item: whole(`item${k}`, -1), open: list(`open${k}`).map(Number).filter(Number.isInteger) };
     }),
   };
 }
