@@ -135,6 +135,10 @@ func TestInboxTakesWhatPythonSends(t *testing.T) {
 		if s.Index.N != p.Index || s.GroupIndex.N != p.Index/2 || s.Status != rollout.StatusCompleted || len(s.Problems) > 0 == (i != 3) {
 			t.Errorf("sample %d: %+v", s.Ordinal, s)
 		}
+		// tokens and loss_mask were not sent, their number and sum were.
+		if s.PromptTokens != (rollout.Int{N: 6 + p.Index, OK: true}) || s.EffectiveLength != (rollout.Int{N: 3, OK: true}) || s.Raw.Field("tokens").Exists() {
+			t.Errorf("sample %d: %+v tokens of the prompt, %+v that count", s.Ordinal, s.PromptTokens, s.EffectiveLength)
+		}
 		if got := s.Raw.Field("prompt").Str(); got != p.Prompt {
 			t.Errorf("sample %d: prompt %q, %q was sent", s.Ordinal, got, p.Prompt)
 		}

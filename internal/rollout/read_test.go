@@ -52,6 +52,7 @@ func TestFieldsInEveryForm(t *testing.T) {
 	source := get(func(s *Sample) any { return s.Source })
 	dataset := get(func(s *Sample) any { return s.Dataset })
 	effective := get(func(s *Sample) any { return s.EffectiveLength })
+	prompt := get(func(s *Sample) any { return s.PromptTokens })
 	huge := new(big.Int).Lsh(big.NewInt(1), 100)
 	for name, c := range map[string]struct {
 		fields pyDict
@@ -110,10 +111,23 @@ func TestFieldsInEveryForm(t *testing.T) {
 		"mask too short":            {pyDict{"response_length", 3, "loss_mask", pyList{1, 1}}, want{effective, Int{2, true}, "loss_mask_length"}},
 		"empty mask":                {pyDict{"response_length", 0, "loss_mask", pyList{}}, want{effective, Int{0, true}, ""}},
 		"response length":           {pyDict{"response_length", -1}, want{get(func(s *Sample) any { return s.ResponseLength }), Int{}, "bad_response_length"}},
-		"prompt":                    {pyDict{"response_length", 2, "tokens", pyList{1, 2, 3, 4, 70000}}, want{get(func(s *Sample) any { return s.PromptTokens }), Int{3, true}, ""}},
-		"prompt below zero":         {pyDict{"response_length", 2, "tokens", pyList{1}}, want{get(func(s *Sample) any { return s.PromptTokens }), Int{}, "bad_tokens"}},
-		"tokens None":               {pyDict{"response_length", 2, "tokens", nil}, want{get(func(s *Sample) any { return s.PromptTokens }), Int{}, ""}},
-		"tokens text":               {pyDict{"response_length", 2, "tokens", "123"}, want{get(func(s *Sample) any { return s.PromptTokens }), Int{}, "bad_tokens"}},
+		"prompt":                    {pyDict{"response_length", 2, "tokens", pyList{1, 2, 3, 4, 70000}}, want{prompt, Int{3, true}, ""}},
+		"prompt below zero":         {pyDict{"response_length", 2, "tokens", pyList{1}}, want{prompt, Int{}, "bad_tokens"}},
+		"tokens None":               {pyDict{"response_length", 2, "tokens", nil}, want{prompt, Int{}, ""}},
+		"tokens text":               {pyDict{"response_length", 2, "tokens", "123"}, want{prompt, Int{}, "bad_tokens"}},
+		"token_count":               {pyDict{"response_length", 2, "token_count", 5}, want{prompt, Int{3, true}, ""}},
+		"token_count of no tokens":  {pyDict{"response_length", 2, "tokens", nil, "token_count", 5}, want{prompt, Int{3, true}, ""}},
+		"token_count and tokens":    {pyDict{"response_length", 1, "tokens", pyList{1, 2, 3}, "token_count", 9}, want{prompt, Int{2, true}, ""}},
+		"token_count and bad ones":  {pyDict{"response_length", 1, "tokens", "12", "token_count", 9}, want{prompt, Int{}, "bad_tokens"}},
+		"token_count too small":     {pyDict{"response_length", 2, "token_count", 1}, want{prompt, Int{}, "bad_token_count"}},
+		"token_count negative":      {pyDict{"response_length", 2, "token_count", -1}, want{prompt, Int{}, "bad_token_count"}},
+		"token_count alone":         {pyDict{"token_count", 5}, want{prompt, Int{}, ""}},
+		"effective":                 {pyDict{"response_length", 3, "effective_response_length", 2}, want{effective, Int{2, true}, ""}},
+		"effective of no mask":      {pyDict{"response_length", 3, "loss_mask", nil, "effective_response_length", 0}, want{effective, Int{0, true}, ""}},
+		"effective and a mask":      {pyDict{"response_length", 3, "loss_mask", pyList{1, 0, 0}, "effective_response_length", 3}, want{effective, Int{1, true}, ""}},
+		"effective None":            {pyDict{"response_length", 3, "effective_response_length", nil}, want{effective, Int{3, true}, ""}},
+		"effective too large":       {pyDict{"response_length", 3, "effective_response_length", 4}, want{effective, Int{}, "bad_effective_response_length"}},
+		"effective as text":         {pyDict{"response_length", 3, "effective_response_length", "2"}, want{effective, Int{}, "bad_effective_response_length"}},
 		"time":                      {pyDict{"non_generation_time", -0.5}, want{get(func(s *Sample) any { return s.NonGeneration }), request.Value{V: -0.5, State: request.Invalid}, "bad_non_generation_time"}},
 		"cache as an object":        {pyDict{"prefix_cache_info", object{"a B", pyDict{"cached_tokens", 3}}}, want{get(func(s *Sample) any { return s.CachedTokens }), Int{3, true}, ""}},
 		"cache as text":             {pyDict{"prefix_cache_info", "x"}, want{get(func(s *Sample) any { return s.CachedTokens }), Int{}, "bad_prefix_cache_info"}},

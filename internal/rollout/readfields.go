@@ -28,6 +28,8 @@ const (
 	fResponseLength
 	fLossMask
 	fTokens
+	fTokenCount
+	fEffective
 	fNonGeneration
 	fPrefixCache
 	fSpecInfo
@@ -44,6 +46,9 @@ var fieldNames = map[string]int{
 	"response_length": fResponseLength, "loss_mask": fLossMask, "tokens": fTokens, "non_generation_time": fNonGeneration,
 	"prefix_cache_info": fPrefixCache, "spec_info": fSpecInfo, "remove_sample": fRemove, "reward": fReward,
 	"trace": fTrace,
+
+	// What senders of samples put in place of tokens and loss_mask (trace/FORMAT.md).
+	"token_count": fTokenCount, "effective_response_length": fEffective,
 
 	// The trainer's dump (slime's save_debug_train_data, format_version 2) keeps the columns' names.
 	"sample_index": fIndex, "response_lengths": fResponseLength, "rewards": fReward, "loss_masks": fLossMask,
@@ -326,22 +331,36 @@ func (r *reader) versions(v torchfile.Value) {
 	}
 }
 
-// lengths derives the prompt's length from the tokens' number, and the trained length from the mask.
+// lengths derives the prompt's length from the tokens' number, and the trained length from the mask, or
+// takes both from what a sender left in their place.
 func (r *reader) lengths(tokens, mask torchfile.Value) {
 	s := &r.sample
-	if n, ok := length(tokens); ok && s.ResponseLength.OK {
-		if s.PromptTokens = (Int{n - s.ResponseLength.N, true}); s.PromptTokens.N < 0 {
-			r.problem("bad_tokens", "tokens", "fewer than response_length")
+	count, ok := length(tokens)
+	name := "tokens"
+	if !tokens.Exists() || tokens.IsNone() {
+		n := r.count(r.fields[fTokenCount], "token_count")
+		count, ok, name = n.N, n.OK, "token_count"
+	} else if !ok {
+		r.problem("bad_tokens", "tokens", describe(tokens))
+	}
+	if ok && s.ResponseLength.OK {
+		if s.PromptTokens = (Int{count - s.ResponseLength.N, true}); s.PromptTokens.N < 0 {
+			r.problem("bad_"+name, name, "fewer than response_length")
 			s.PromptTokens = Int{}
 		}
-	} else if !ok && tokens.Exists() && !tokens.IsNone() {
-		r.problem("bad_tokens", "tokens", describe(tokens))
 	}
 	if r.opts.NoMask {
 		return
 	}
 	s.EffectiveLength = s.ResponseLength
 	if !mask.Exists() || mask.IsNone() {
+		if v := r.fields[fEffective]; v.Exists() && !v.IsNone() {
+			s.EffectiveLength = r.count(v, "effective_response_length")
+			if s.ResponseLength.OK && s.EffectiveLength.N > s.ResponseLength.N {
+				r.problem("bad_effective_response_length", "effective_response_length", "more than response_length")
+				s.EffectiveLength = Int{}
+			}
+		}
 		return
 	}
 	sum, ok := r.sum(mask)

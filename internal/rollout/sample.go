@@ -55,8 +55,8 @@ type Sample struct {
 	WeightVersions               []string
 
 	ResponseLength                                    Int           // tokens
-	EffectiveLength                                   Int           // tokens that count for the loss: the sum of loss_mask, else ResponseLength
-	PromptTokens                                      Int           // len(tokens) - response_length
+	EffectiveLength                                   Int           // tokens that count for the loss: the sum of loss_mask, else effective_response_length, else ResponseLength
+	PromptTokens                                      Int           // len(tokens), else token_count, minus response_length
 	NonGeneration                                     request.Value // s, Sample.non_generation_time
 	CachedTokens                                      Int           // Sample.prefix_cache_info
 	TotalPrompt                                       Int
