@@ -370,18 +370,25 @@ describe("the timeline's page", { skip }, () => {
     assert.match(await page.locator(".tl-sample-h").textContent(), /Sample #\d+/);
   }));
 
-  test("idle gaps are squeezed and drawn as a break", () => on("partial", async ({ page, rest, hash, picture }) => {
-    const before = await picture();
-    await page.getByRole("button", { name: "Squeeze gaps" }).click();
-    await rest();
-    assert.equal(await hash("gaps"), "1");
-    assert.notEqual(await picture(), before);
+  test("idle gaps are squeezed and drawn as a break", () => on("partial", async ({ page, rest, hash, picture, said }) => {
+    const squeezed = await picture();
+    const button = page.getByRole("button", { name: "Squeeze gaps" });
+    assert.equal(await button.getAttribute("aria-pressed"), "true", "a partial rollout begins squeezed");
     await page.screenshot({ path: join(shots, "viewer-gaps.png") });
+    await button.click();
+    await rest();
+    assert.equal(await hash("gaps"), "0");
+    assert.notEqual(await picture(), squeezed);
+    await button.click();
+    await rest();
+    assert.equal(await picture(), squeezed);
     await page.keyboard.press("w");
     await rest();
+    assert.notEqual(await hash("t0"), null);
     await page.keyboard.press("f");
     await rest();
     assert.equal(await hash("t0"), null);
+    assert.ok((await said()).length > 0);
   }));
 
   test("zooms, pans and scrolls by keys, wheel, drag and minimap", () => on("step", async ({ page, rest, window, canvas, at, drag, first, last, said }) => {
@@ -809,8 +816,10 @@ describe("the timeline's page", { skip }, () => {
       assert.match(await page.locator(".tl-panel").textContent(), /no timelineno trace/);
       for (const k of ["w", "s", "f", "f", "Enter", "o", "j"]) await page.keyboard.press(k);
       await page.getByRole("button", { name: "Squeeze gaps" }).click();
+      await page.getByRole("button", { name: "Squeeze gaps" }).click();
       await rest();
-      assert.equal(await hash("gaps"), "1");
+      assert.equal(await hash("gaps"), null);
+      assert.match(await page.locator("[data-role=live]").textContent(), /no idle gaps/);
     });
     await on("tiny", async ({ page, rows, rest, click }) => {
       assert.equal(await rows(), 1);

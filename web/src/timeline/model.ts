@@ -7,7 +7,7 @@ import { paintOf, readInk, type Ink } from "./ink";
 import { Pane, type Hit } from "./pane";
 import { paintPane } from "./paint";
 import type { TimelineSource } from "./source";
-import { ROW_HELD } from "./table";
+import { ROW_CARRIED, ROW_HELD } from "./table";
 import { newPane, ROW_MAX, ROW_MIN, type PaneView, type View } from "./view";
 import { rowSentence } from "./words";
 import { grouped } from "../format/number";
@@ -95,7 +95,7 @@ export class Model {
     // While the window or a range is moved, only the picture follows; what reads the view does at rest.
     if (Object.keys(patch).some((k) => !MOTION.has(k))) this.view.value = v;
     const changed = (...keys: (keyof View)[]) => keys.some((k) => patch[k] !== undefined && patch[k] !== old[k]);
-    if (changed("gaps")) for (const p of this.panes) this.needGaps(p);
+    if (changed("gaps")) for (const p of this.panes) this.needGaps(p, true);
     if (changed("colour")) for (const p of this.panes) this.legendOf(p);
     if (changed("filter", "mark", "sort", "desc", "group", "attempt", "only")) {
       for (const p of this.panes) p.reorder(v, () => this.ordered(p));
@@ -110,11 +110,13 @@ export class Model {
     this.set({ panes: this.now.panes.map((p, k) => (k === i ? { ...p, ...patch } : p)) });
   }
 
-  private needGaps(p: Pane): void {
-    if (!this.now.gaps || p.gapsFound) return;
+  /** Looks for idle gaps: when somebody asks, and by itself where samples of an earlier step may have left some. */
+  private needGaps(p: Pane, asked = false): void {
+    if (!this.now.gaps || p.gapsFound || (!asked && !p.source.rows.flags.some((f) => (f & ROW_CARRIED) !== 0))) return;
     settle(p.source.gaps(), (g) => {
       p.gapsFound = g;
-      if (g.from.length === 0) this.say("there are no idle gaps to squeeze");
+      if (asked) this.say(g.from.length === 0 ? "there are no idle gaps to squeeze" : `${g.from.length} idle gaps squeezed`);
+      if (g.from.length === 0) return;
       p.forget();
       this.redraw();
     });

@@ -182,10 +182,7 @@ export class LocalSource implements TimelineSource {
     };
     if (flat.complete) return draw();
     // All rows are needed for the first time: in pieces, so that frames go on between them.
-    return (async () => {
-      while (!flat.some(24)) await new Promise((next) => setTimeout(next));
-      return draw();
-    })();
+    return this.inPieces(flat).then(draw);
   }
 
   stats(q: Query, order: Uint32Array, t0: number, t1: number): NameStats[] {
@@ -214,12 +211,21 @@ export class LocalSource implements TimelineSource {
     return sort === "status" ? NaN : (this.index.number(sort)[row] as number);
   }
 
-  gaps(): Gaps {
+  gaps(): Now<Gaps> {
     if (this.idle) return this.idle;
+    const flat = this.flat({ attempt: -1, opens: true });
+    return flat.complete ? this.findGaps(flat) : this.inPieces(flat).then(() => this.findGaps(flat));
+  }
+
+  /** Flattens all rows, with frames between the pieces. */
+  private async inPieces(flat: Flats): Promise<void> {
+    while (!flat.some(24)) await new Promise((next) => setTimeout(next));
+  }
+
+  private findGaps(flat: Flats): Gaps {
     const [a, b] = this.extent;
     const n = 4096;
     const covered = new Uint8Array(n);
-    const flat = this.flat({ attempt: -1, opens: true }).all();
     const k = n / (b - a);
     const { state } = this.table;
     if (b > a) {
@@ -228,7 +234,7 @@ export class LocalSource implements TimelineSource {
         const item = flat.item[s] as number;
         if (flat.class[s] === GROUP || state[item] !== 0) continue;
         const x0 = Math.max(0, Math.floor(((flat.start[s] as number) - a) * k)), x1 = Math.min(n - 1, Math.floor(((flat.end[s] as number) - a) * k));
-        for (let x = x0; x <= x1; x++) covered[x] = 1;
+        covered.fill(1, x0, x1 + 1);
       }
     }
     return (this.idle = gapsOf(covered, a, b));

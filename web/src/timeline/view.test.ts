@@ -11,7 +11,7 @@ describe("the view in the URL", () => {
   test("everything comes back", () => {
     const v: View = {
       filter: 'status:"a b" & <x>#', mark: true, sort: "reward", desc: false, group: true, attempt: 2, only: false, colour: "name", expanded: true, points: false, opens: false, orphans: false, rowH: 0,
-      tail: false, critical: true, gaps: true, t0: 1_500_000, t1: 2_750_001, cursor: -3, from: 1, to: 999_999_999, lit: ["c3", "n12"], hidden: ["a0"], tab: "sample",
+      tail: false, critical: true, gaps: false, t0: 1_500_000, t1: 2_750_001, cursor: -3, from: 1, to: 999_999_999, lit: ["c3", "n12"], hidden: ["a0"], tab: "sample",
       panes: [{ top: 12.25, row: 3, item: 7, open: [1, 2, 3] }, { top: 0, row: 9, item: -1, open: [] }],
     };
     expect(decodeView("#" + encodeView(v), 2)).toEqual(v);

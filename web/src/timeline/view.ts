@@ -51,7 +51,7 @@ export const newPane = (): PaneView => ({ top: 0, row: -1, item: -1, open: [] })
 
 export const START: View = {
   filter: "", mark: false, sort: "end", desc: true, group: false, attempt: -1, only: true, colour: "phase", expanded: false,
-  points: true, opens: true, orphans: true, rowH: 11, tail: true, critical: false, gaps: false, t0: null, t1: null, cursor: null, from: null, to: null,
+  points: true, opens: true, orphans: true, rowH: 11, tail: true, critical: false, gaps: true, t0: null, t1: null, cursor: null, from: null, to: null,
   lit: [], hidden: [], tab: "range", panes: [newPane()],
 };
 
