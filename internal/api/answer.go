@@ -18,8 +18,12 @@ import (
 // status codes of the errors that handlers return; others are 500.
 func (e *Error) status() int {
 	switch e.Code {
-	case "bad_parameter", "bad_query":
+	case "bad_parameter", "bad_query", "malformed":
 		return http.StatusBadRequest
+	case "interrupted":
+		return http.StatusRequestTimeout
+	case "conflict", "late":
+		return http.StatusConflict
 	case "unknown_token", "not_authenticated":
 		return http.StatusUnauthorized
 	case "forbidden", "foreign_host", "foreign_origin":
@@ -32,8 +36,10 @@ func (e *Error) status() int {
 		return http.StatusRequestEntityTooLarge
 	case "canceled":
 		return 499 // the client went away; nobody reads this
-	case "timeout", "not_ready", "stopping":
+	case "timeout", "not_ready", "stopping", "busy", "inbox_full":
 		return http.StatusServiceUnavailable
+	case "disk_full":
+		return http.StatusInsufficientStorage
 	}
 	return http.StatusInternalServerError
 }
@@ -83,6 +89,10 @@ func refuse(w http.ResponseWriter, f face, e *Error) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
+	switch e.status() {
+	case http.StatusServiceUnavailable, http.StatusInsufficientStorage:
+		w.Header().Set("Retry-After", "5")
+	}
 	w.WriteHeader(e.status())
 	w.Write(append(raw, '\n'))
 }

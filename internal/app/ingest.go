@@ -125,7 +125,10 @@ func (g *ingest) record(run string, st *dumps.Step) rolloutstore.Step {
 		Compat: rolloutstore.FromRollout(result.Compat),
 	}
 	out.Metrics = append(rolloutstore.FromRollout(result.Perf), rolloutstore.FromRollout(result.PerfStep)...)
-	out.Metrics = append(out.Metrics, wallMetrics(st.Wall)...)
+	out.Metrics = append(out.Metrics, wallMetrics(st.Header.Kind, st.Wall)...)
+	if st.Header.Kind == rollout.Eval && st.Rewarded > 0 { // each dataset has its own; this is that of the list
+		out.Metrics = append(out.Metrics, rolloutstore.Metric{Key: rewardKey(rollout.Eval), Value: st.Rewards / float64(st.Rewarded), Unit: ""})
+	}
 	if raw, err := json.Marshal(st.Wall); err == nil { // its numbers are finite
 		out.Walltime = raw
 	}
@@ -138,15 +141,15 @@ func (g *ingest) record(run string, st *dumps.Step) rolloutstore.Step {
 }
 
 // wallMetrics are the parts of a step's wall time as metrics, so that they can be drawn over the steps.
-func wallMetrics(w *timeline.WallTimeResult) []rolloutstore.Metric {
+func wallMetrics(k rollout.Kind, w *timeline.WallTimeResult) []rolloutstore.Metric {
 	if !w.Known {
-		return []rolloutstore.Metric{{Key: wallKey, State: rolloutstore.Unknown, Unit: "s", Note: w.Why}}
+		return []rolloutstore.Metric{{Key: wallKey(k), State: rolloutstore.Unknown, Unit: "s", Note: w.Why}}
 	}
-	out := []rolloutstore.Metric{{Key: wallKey, Value: w.Seconds, Unit: "s"}}
+	out := []rolloutstore.Metric{{Key: wallKey(k), Value: w.Seconds, Unit: "s"}}
 	for _, p := range w.Parts {
-		out = append(out, rolloutstore.Metric{Key: partKey(p.Part), Value: p.Seconds, Unit: "s"})
+		out = append(out, rolloutstore.Metric{Key: partKey(k, p.Part), Value: p.Seconds, Unit: "s"})
 	}
-	tokens := rolloutstore.Metric{Key: "perf_step/aborted_tokens", Value: float64(w.Aborted.Tokens), Unit: "tokens"}
+	tokens := rolloutstore.Metric{Key: prefixOf(k) + "aborted_tokens", Value: float64(w.Aborted.Tokens), Unit: "tokens"}
 	if w.Aborted.Unknown > 0 {
 		tokens.State, tokens.Note = rolloutstore.Partial, fmt.Sprintf("what became of the tokens of %d aborted requests is not known", w.Aborted.Unknown)
 	}
@@ -237,10 +240,6 @@ func trackerStep(st rolloutstore.Step) tracker.Step {
 	}
 	out := tracker.Step{Run: st.ID.Run, Axis: axis, Step: st.ID.RolloutID, Time: when}
 	for _, m := range st.Metrics {
-		// An evaluation's wall time stands under training's keys in our index, and on no axis of a tracker.
-		if a, ok := tracker.AxisOf(m.Key); ok && a != axis {
-			continue
-		}
 		known := m.State == rolloutstore.Value || m.State == rolloutstore.Partial
 		out.Metrics = append(out.Metrics, tracker.Metric{Key: m.Key, Value: m.Value, Unknown: !known})
 	}

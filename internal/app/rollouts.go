@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,38 +165,61 @@ func kindWord(k rollout.Kind) string {
 	return "train"
 }
 
-// listKeys are the metrics that a list of steps always shows.
-var listKeys = func() []string {
-	keys := []string{wallKey, rewardKey}
+// listKeys are the metrics that a list of steps of a kind always shows: wall time, reward, parts.
+func listKeys(k rollout.Kind) []string {
+	keys := []string{wallKey(k), rewardKey(k)}
 	for p := range timeline.NumParts {
-		keys = append(keys, partKey(p))
+		keys = append(keys, partKey(k, p))
 	}
 	return keys
-}()
+}
 
-// Keys of a step's metrics that the page knows by name.
-const (
-	wallKey   = "perf_step/wall_time"
-	rewardKey = "rollout/reward/mean"
-)
+// prefixOf is what the metrics of a step's own requests and time stand under.
+func prefixOf(k rollout.Kind) string {
+	if k == rollout.Eval {
+		return "eval_perf/"
+	}
+	return "perf_step/"
+}
+
+func wallKey(k rollout.Kind) string { return prefixOf(k) + "wall_time" }
+
+// rewardKey is the mean reward of a training step. Of an evaluation each dataset has its own.
+func rewardKey(k rollout.Kind) string {
+	if k == rollout.Eval {
+		return "eval_perf/reward/mean"
+	}
+	return "rollout/reward/mean"
+}
 
 // partKey is the metric of a part of a step's wall time, so that it can be drawn over the steps.
-func partKey(p timeline.Part) string { return "perf_step/time/" + p.String() }
+func partKey(k rollout.Kind, p timeline.Part) string { return prefixOf(k) + "time/" + p.String() }
 
 func (r *rollouts) Steps(_ context.Context, run, kind string, metrics []string) ([]api.Step, error) {
 	if err := r.known(run); err != nil {
 		return nil, err
 	}
-	c := r.store().Curves(run, rolloutstore.Filter{Kind: kinds(kind)}, append(slices.Clone(listKeys), metrics...)...)
+	var out []api.Step
+	for _, k := range []rollout.Kind{rollout.Train, rollout.Eval} {
+		if kind == "" || kind == kindWord(k) {
+			out = append(out, r.stepsOf(run, k, metrics)...)
+		}
+	}
+	return out, nil
+}
+
+func (r *rollouts) stepsOf(run string, kind rollout.Kind, metrics []string) []api.Step {
+	keys := listKeys(kind)
+	c := r.store().Curves(run, rolloutstore.Filter{Kind: []rollout.Kind{kind}}, append(slices.Clone(keys), metrics...)...)
 	trainer := r.curvesOf(run)
 	out := make([]api.Step, len(c.Steps))
 	for i := range c.Steps {
 		s := r.step(&c.Steps[i])
 		s.Wall, s.Reward = pointNumber(c.Points[i][0], "no sample has a trace"), pointNumber(c.Points[i][1], "no sample has a reward that is a number")
-		s.Parts = parts(c.Points[i][2:len(listKeys)], s.Wall)
+		s.Parts = parts(c.Points[i][2:len(keys)], s.Wall)
 		s.Values = map[string]api.Number{}
 		for k, key := range metrics {
-			n := pointNumber(c.Points[i][len(listKeys)+k], "the step does not have it")
+			n := pointNumber(c.Points[i][len(keys)+k], "the step does not have it")
 			if n.Value == nil && trainer != nil {
 				if v, ok := trainer.At(key, c.Steps[i].ID.RolloutID); ok {
 					n = number(v)
@@ -205,7 +229,7 @@ func (r *rollouts) Steps(_ context.Context, run, kind string, metrics []string) 
 		}
 		out[i] = s
 	}
-	return out, nil
+	return out
 }
 
 // step is what the index knows without a record.
@@ -295,9 +319,9 @@ func (r *rollouts) Step(_ context.Context, key api.StepKey) (api.StepDetail, err
 	for _, m := range st.Metrics {
 		n := metricNumber(m)
 		switch m.Key {
-		case wallKey:
+		case wallKey(id.Kind):
 			d.Step.Wall = n
-		case rewardKey:
+		case rewardKey(id.Kind):
 			d.Step.Reward = n
 		}
 		d.Metrics = append(d.Metrics, api.StepMetric{Key: m.Key, Value: n, Unit: m.Unit, Note: m.Note})
@@ -482,9 +506,9 @@ var errFound = errors.New("found")
 // axisOf names the axis of a key as the trackers declare it.
 func axisOf(key string) string {
 	switch {
-	case len(key) > 5 && key[:5] == "eval/":
+	case strings.HasPrefix(key, "eval/"), strings.HasPrefix(key, "eval_perf/"):
 		return "eval/step"
-	case len(key) > 6 && key[:6] == "train/":
+	case strings.HasPrefix(key, "train/"):
 		return "train/step"
 	}
 	return "rollout/step"

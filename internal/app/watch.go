@@ -37,7 +37,9 @@ type rolloutPart struct {
 	mu      sync.Mutex
 	now     watching
 	changes chan struct{} // a configuration came into force
-	errs    map[string]int64
+	inbox   *dumps.Inbox
+
+	putting sync.Mutex // steps come from the watcher and from the inbox
 }
 
 // watching is what one configuration watches.
@@ -59,9 +61,12 @@ func openRollouts(dir string, version string, logger *slog.Logger, reader func()
 	if err != nil {
 		return nil, err
 	}
-	p := &rolloutPart{dir: dir, store: store, logger: logger.With("component", "rollouts"), version: version, reader: reader, changes: make(chan struct{}, 1), errs: map[string]int64{}}
+	p := &rolloutPart{dir: dir, store: store, logger: logger.With("component", "rollouts"), version: version, reader: reader, changes: make(chan struct{}, 1)}
 	p.face = newRollouts(store, p.curvesOf)
 	p.face.watched, p.face.watching = p.files, p.isWatching
+	if err := p.openInbox(); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	return p, nil
 }
 
@@ -178,6 +183,16 @@ func (p *rolloutPart) openTrackers(w *watching, path string) error {
 	return nil
 }
 
+// rolloutOf is what the configuration says of a run; nothing of one that is posted and not named in it.
+func (w *watching) rolloutOf(run string) config.Rollout {
+	for _, r := range w.rollouts {
+		if r.Run == run {
+			return r
+		}
+	}
+	return config.Rollout{Run: run}
+}
+
 // current is the configuration in force.
 func (p *rolloutPart) current() watching {
 	p.mu.Lock()
@@ -191,6 +206,7 @@ func (p *rolloutPart) run(ctx context.Context) error {
 		now := p.current()
 		inner, stop := context.WithCancel(ctx)
 		var wg sync.WaitGroup
+		wg.Go(func() { p.runInbox(inner) })
 		if now.watcher != nil {
 			wg.Go(func() {
 				if err := now.watcher.Run(inner); err != nil && inner.Err() == nil {
@@ -260,11 +276,7 @@ func (p *rolloutPart) close() error {
 // Handle implements [dumps.Handler]: it reads a finished dump into the index.
 func (p *rolloutPart) Handle(ctx context.Context, f dumps.Found) error {
 	now := p.current()
-	i := slices.IndexFunc(now.rollouts, func(r config.Rollout) bool { return r.Run == f.Run })
-	if i < 0 {
-		return fmt.Errorf("run %q is not watched any more", f.Run)
-	}
-	st, err := dumps.Read(ctx, f.Path, dumps.ReadOptions{Metrics: metricOptions(now.rollouts[i], p.rolloutTime(f)), Tool: p.version})
+	st, err := dumps.Read(ctx, f.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(f.Run), p.rolloutTime(f)), Tool: p.version})
 	if err != nil {
 		return err
 	}
@@ -275,6 +287,8 @@ func (p *rolloutPart) Handle(ctx context.Context, f dumps.Found) error {
 		}
 		st.Header.RolloutID = rollout.Int{N: f.RolloutID, OK: true}
 	}
+	p.putting.Lock()
+	defer p.putting.Unlock()
 	id, err := now.ingest.put(ctx, f.Run, st)
 	if err != nil {
 		return err
@@ -395,6 +409,9 @@ func (p *rolloutPart) drops() []api.Drop {
 	}
 	for reason, n := range total {
 		out = append(out, api.Drop{Source: "scalars", Reason: reason, Count: n})
+	}
+	for reason, n := range p.inbox.Dropped() {
+		out = append(out, api.Drop{Source: "rollouts_in", Reason: reason, Count: n})
 	}
 	for reason, n := range p.store.Dropped() {
 		out = append(out, api.Drop{Source: "rolloutstore", Reason: reason, Count: int64(n)})

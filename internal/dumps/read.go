@@ -45,6 +45,8 @@ type Step struct {
 	Traced      int
 	Requests    int
 	Groups      int
+	Rewarded    int     // samples with a reward that is a number
+	Rewards     float64 // their sum
 	Events      int
 	Skipped     int       // entries of events lists that are no events
 	First, Last time.Time // of the step's own events; zero without any
@@ -180,6 +182,10 @@ func (st *Step) count(s *rollout.Sample) {
 	st.Statuses[status]++
 	if s.Trace.Present {
 		st.Traced++
+	}
+	if v, ok := s.Reward.Value.Known(); ok {
+		st.Rewarded++
+		st.Rewards += v
 	}
 	for _, p := range s.Problems {
 		st.problem(p)

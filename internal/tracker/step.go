@@ -27,12 +27,12 @@ type family struct {
 }
 
 // axes and families are the declaration of every file that a tracker writes: the step metric of each
-// prefix, as slime's wandb_utils.py defines them, and our own two (perf_step, serving).
+// prefix, as slime's wandb_utils.py defines them, and our own (perf_step, eval_perf, serving).
 var (
 	axes     = []Axis{AxisRollout, AxisEval, AxisTrain}
 	families = []family{
 		{"rollout/", 0}, {"perf/", 0}, {"perf_step/", 0}, {"multi_turn/", 0}, {"passrate/", 0}, {servingPrefix, 0},
-		{"eval/", 1},
+		{"eval/", 1}, {"eval_perf/", 1},
 		{"train/", 2},
 	}
 )
