@@ -55,8 +55,9 @@ type InboxOptions struct {
 	// SettleAfter is how long it waits for anything more when a last part did not come; 15 min. Both
 	// count from the newest batch, and again from the opening of the inbox.
 	SettleAfter time.Duration
-	// Remember is how long batches of finished rollouts are known when they are sent again, and how long
-	// a Receiver that fails is asked again; 24 h.
+	// Remember is how long batches of finished rollouts are known when they are sent again, how long
+	// those of a rollout that was closed without its end are kept for what may come, if there is room,
+	// and how long a Receiver that fails is asked again; 24 h.
 	Remember time.Duration
 
 	KeepDumps int   // dumps that are kept for each run and kind, the newest; all
@@ -75,8 +76,9 @@ type InboxOptions struct {
 // Uploads that overlap in time, or follow each other within Linger, are of processes that share a
 // rollout: they become one dump. An upload of a rollout that has its dump already is a job that was
 // restarted, and so is one that began after another one had broken off: it becomes a dump of its own,
-// the next attempt, and the earlier dump stays. A store that knows steps by their content finds an
-// attempt with the same samples to be the same one.
+// the next attempt, and the earlier dump stays. When more comes of an upload that was closed without its
+// end, the next attempt has all of it. A store that knows steps by their content finds an attempt with
+// the same samples to be the same one.
 type Inbox struct {
 	dir  string
 	o    InboxOptions
@@ -96,6 +98,7 @@ type Inbox struct {
 	waiting  int64                    // bytes of batches, as MaxBytes counts them
 	batches  int
 	began    int64 // uploads so far
+	pressed  bool  // a batch was refused for want of room
 	dropped  map[string]int64
 }
 
@@ -202,7 +205,7 @@ func (r *incoming) active() bool {
 		return true
 	}
 	for _, a := range r.attempts {
-		if !a.cleaned {
+		if !a.cleaned && a.State != finished {
 			return true
 		}
 	}
@@ -321,7 +324,7 @@ const (
 	RefusedMalformed   = "malformed"   // the batch is not what FORMAT.md says; wraps a *trace.LineError
 	RefusedTooLarge    = "too_large"   // beyond Limits; wraps trace.ErrTooLarge
 	RefusedConflict    = "conflict"    // the part or the batch id is taken by another content
-	RefusedLate        = "late"        // the rollout was closed without this part
+	RefusedLate        = "late"        // the rollout was closed without this part, too long ago to add it
 	RefusedInterrupted = "interrupted" // the body could not be read to its end; wraps its error
 	RefusedFull        = "inbox_full"  // MaxBytes, MaxBatches or MaxRollouts
 	RefusedDiskFull    = "disk_full"

@@ -118,6 +118,7 @@ func TestInboxDamage(t *testing.T) {
 				x.reopen()
 				x.after(time.Hour)
 				x.want("r/rollout_7.pt [3] missing 1 incomplete")
+				x.release()
 				x.idle()
 				left := slices.ContainsFunc(x.files(), func(f string) bool { return strings.HasSuffix(f, ".batch.damaged") })
 				if name != "removed" && (!left || x.Dropped()[droppedDamaged] == 0) {
@@ -255,6 +256,7 @@ func TestInboxKilled(t *testing.T) {
 	x.reopen()
 	x.now.Store(time.Now().Add(time.Hour).UnixNano()) // the killed process had the real clock
 	x.after(time.Hour)
+	x.release()
 	x.idle()
 	equal(t, x.Dropped()[droppedDamaged], 0)
 	for _, f := range x.files() {

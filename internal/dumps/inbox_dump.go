@@ -28,39 +28,66 @@ const (
 )
 
 // attempt is a rollout, or a part of its uploads, that is closed. The record is changed by settle
-// alone; State, Uploads and what is below are read with mu held.
+// and reopen; it and what is below are read with mu held, or by settle.
 type attempt struct {
 	*attemptRecord
-	count   int  // batches
-	cleaned bool // the batches' files are gone
-	tries   int  // that failed
-	next    time.Time
-	err     error // of the last one
+	uploads  map[string]*upload
+	count    int  // batches
+	cleaned  bool // the batches' files are gone, or another attempt's
+	unwanted bool // batches that were kept are in the way
+	stale    bool // the record on disk has parts that are open again
+	tries    int  // that failed
+	next     time.Time
+	err      error // of the last one
 }
 
-func newAttempt(rec *attemptRecord, cleaned bool) *attempt {
-	a := &attempt{attemptRecord: rec, cleaned: cleaned}
-	for i := range rec.Uploads {
-		rec.Uploads[i].index()
-		a.count += len(rec.Uploads[i].Parts)
-	}
+// newAttempt makes an attempt of its record.
+func newAttempt(rec *attemptRecord) *attempt {
+	a := &attempt{attemptRecord: rec, cleaned: rec.State != closing && !rec.Kept}
+	a.index()
 	return a
 }
 
-func (u *uploadRecord) index() {
-	u.ids, u.byPart = make(map[string]int, len(u.Parts)), make(map[int]int, len(u.Parts))
-	for i, p := range u.Parts {
-		u.ids[p.BatchID], u.byPart[p.Part] = i, i
+// index makes uploads and count agree with the record.
+func (a *attempt) index() {
+	a.uploads, a.count = make(map[string]*upload, len(a.Uploads)), 0
+	for i := range a.Uploads {
+		rec := &a.Uploads[i]
+		u := newUpload(rec.Upload, 0)
+		u.last, u.final, u.lost, u.first, u.latest = rec.Last, rec.Final, rec.Lost, rec.First, rec.Latest
+		for _, p := range rec.Parts {
+			u.parts[p.Part], u.ids[p.BatchID] = &part{p.BatchID, p.Digest, p.Samples, p.Text, p.Payload}, p.Part
+			u.samples += p.Samples
+		}
+		a.uploads[u.name] = u
+		a.count += len(rec.Parts)
 	}
 }
 
-func (a *attempt) upload(name string) *uploadRecord {
+// reopen gives the uploads of an attempt whose batches were kept back to their rollout; mu is held, or
+// nobody else there. Nothing is written: when the inbox is opened, uploads of which more came are reopened.
+func (b *Inbox) reopen(r *incoming, a *attempt) {
 	for i := range a.Uploads {
-		if a.Uploads[i].Upload == name {
-			return &a.Uploads[i]
+		u := a.uploads[a.Uploads[i].Upload]
+		b.began++
+		u.order = b.began
+		if more := r.uploads[u.name]; more != nil { // what came before a restart
+			for no, p := range more.parts {
+				u.parts[no], u.ids[p.id] = p, no
+			}
+			u.last, u.final, u.lost = max(u.last, more.last), u.final || more.final, max(u.lost, more.lost)
+			u.samples += more.samples
+			if more.latest.After(u.latest) {
+				u.latest = more.latest
+			}
 		}
+		r.uploads[u.name] = u
 	}
-	return nil
+	rec := *a.attemptRecord
+	rec.Uploads, rec.Kept = nil, false
+	a.attemptRecord = &rec
+	a.cleaned, a.stale = true, true
+	a.index()
 }
 
 func (a *attempt) eachPart(fn func(upload string, p *doneRecord)) {
@@ -74,27 +101,14 @@ func (a *attempt) eachPart(fn func(upload string, p *doneRecord)) {
 
 func (p *doneRecord) charge() int64 { return max(p.Payload+blockSize, p.Text) }
 
-// compare is upload.compare for one that is closed.
-func (u *uploadRecord) compare(rec *partRecord) (again bool, err error) {
-	i, known := u.ids[rec.BatchID]
-	if !known {
-		var ok bool
-		if i, ok = u.byPart[rec.Part]; !ok {
-			return false, nil
-		}
-	}
-	if p := u.Parts[i]; p.Part == rec.Part && p.Digest == rec.Digest {
-		return true, nil
-	}
-	return false, refuse(RefusedConflict, 0, "part %d of upload %.40q, batch %.40q, is in a dump with other samples", rec.Part, rec.Upload, rec.BatchID)
-}
-
 // due returns the uploads that make a dump now, those of each dump in the order in which they began.
 func (r *incoming) due(now, opened time.Time, o *InboxOptions) (groups [][]*upload) {
 	if r.storing > 0 || len(r.uploads) == 0 {
 		return nil
 	}
-	all := slices.SortedFunc(maps.Values(r.uploads), func(x, y *upload) int { return cmp.Compare(x.order, y.order) })
+	all := slices.SortedFunc(maps.Values(r.uploads), func(x, y *upload) int {
+		return cmp.Or(x.first.Compare(y.first), cmp.Compare(x.order, y.order))
+	})
 	quiet := func(since time.Time) time.Duration {
 		if opened.After(since) {
 			since = opened
@@ -132,7 +146,7 @@ func (r *incoming) close(list []*upload, now time.Time) *attempt {
 		rec.Attempt = max(rec.Attempt, a.Attempt+1)
 	}
 	for _, u := range list {
-		done := uploadRecord{Upload: u.name}
+		done := uploadRecord{Upload: u.name, Last: u.last, Final: u.final, Lost: u.lost, First: u.first, Latest: u.latest}
 		for _, no := range slices.Sorted(maps.Keys(u.parts)) {
 			p := u.parts[no]
 			done.Parts = append(done.Parts, doneRecord{no, p.id, p.digest, p.samples, p.text, p.payload})
@@ -141,10 +155,11 @@ func (r *incoming) close(list []*upload, now time.Time) *attempt {
 		rec.Samples += u.samples
 		rec.Lost += u.lost
 		rec.Missing += u.missing()
+		rec.Kept = rec.Kept || !u.complete()
 		rec.Incomplete = rec.Incomplete || !u.complete() || u.lost > 0
 		delete(r.uploads, u.name)
 	}
-	a := newAttempt(rec, false)
+	a := newAttempt(rec)
 	r.attempts = append(r.attempts, a)
 	return a
 }
@@ -185,6 +200,9 @@ func (b *Inbox) settle(ctx context.Context) {
 		b.mu.Unlock()
 		b.o.Logger.Error("a received rollout could not be finished", "rollout", a.key(), "attempt", a.Attempt, "again_in", pause, "err", err)
 	}
+	if err := b.makeRoom(now); err != nil {
+		b.o.Logger.Error("batches that were kept cannot be removed", "err", err)
+	}
 	if err := b.forget(now); err != nil {
 		b.o.Logger.Warn("cannot remove what was remembered of old rollouts", "err", err)
 	}
@@ -197,7 +215,7 @@ func (b *Inbox) finish(ctx context.Context, a *attempt) error {
 			return err
 		}
 	}
-	if !a.cleaned {
+	if !a.cleaned && !a.Kept {
 		if err := b.clean(a); err != nil {
 			return err
 		}
@@ -246,6 +264,9 @@ func (b *Inbox) advance(a *attempt, state string) error {
 func (b *Inbox) dump(ctx context.Context, a *attempt) error {
 	key := a.key()
 	if a.Dump == "" {
+		if err := b.supersede(key); err != nil {
+			return err
+		}
 		rec := *a.attemptRecord
 		for ; ; rec.Attempt++ { // a dump that is there belongs to an attempt that is forgotten
 			rec.Dump = dumpName(key, rec.Attempt)
@@ -305,6 +326,73 @@ func (b *Inbox) dump(ctx context.Context, a *attempt) error {
 	return b.advance(a, dumped)
 }
 
+// supersede writes the records of attempts that were reopened, before another record has their parts.
+func (b *Inbox) supersede(key rolloutKey) error {
+	b.mu.Lock()
+	var stale []*attempt
+	for _, a := range b.rollouts[key].attempts {
+		if a.stale {
+			stale = append(stale, a)
+		}
+	}
+	b.mu.Unlock()
+	for _, a := range stale {
+		if err := b.writeAttempt(a.attemptRecord); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		a.stale = false
+		b.mu.Unlock()
+	}
+	return b.at("superseded")
+}
+
+// makeRoom removes batches that were kept for what might come: when it is too late for that, when a
+// later attempt is whole, and the oldest ones when their room is wanted.
+func (b *Inbox) makeRoom(now time.Time) error {
+	b.mu.Lock()
+	pressed := b.pressed
+	b.pressed = false
+	var kept []*attempt
+	for _, r := range b.rollouts {
+		whole := false
+		for _, a := range slices.Backward(r.attempts) {
+			if a.State == finished && a.Kept {
+				kept = append(kept, a)
+				a.unwanted = a.unwanted || whole || now.Sub(a.Finished) >= b.o.Remember
+			}
+			whole = whole || a.State == finished && !a.Incomplete
+		}
+	}
+	slices.SortFunc(kept, func(x, y *attempt) int { return x.Closed.Compare(y.Closed) })
+	bytes, batches := b.waiting, b.batches
+	for _, a := range kept {
+		if pressed && (bytes > b.o.MaxBytes/2 || batches > b.o.MaxBatches/2) {
+			a.unwanted = true
+		}
+		if a.unwanted {
+			batches -= a.count
+			a.eachPart(func(_ string, p *doneRecord) { bytes -= p.charge() })
+		}
+	}
+	kept = slices.DeleteFunc(kept, func(a *attempt) bool { return !a.unwanted })
+	b.mu.Unlock()
+	for _, a := range kept {
+		rec := *a.attemptRecord
+		rec.Kept = false
+		if err := b.writeAttempt(&rec); err != nil {
+			return err
+		}
+		if err := b.clean(a); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		a.attemptRecord = &rec
+		b.mu.Unlock()
+	}
+	return nil
+}
+
 // read yields the batches of an attempt one after the other.
 func (b *Inbox) read(ctx context.Context, a *attempt, yield func(trace.Batch, error) bool) {
 	for i := range a.Uploads {
@@ -354,7 +442,8 @@ func (b *Inbox) verify(ctx context.Context, a *attempt) error {
 	bad := 0
 	for i := range a.Uploads {
 		old := &a.Uploads[i]
-		u := uploadRecord{Upload: old.Upload}
+		u := *old
+		u.Parts = make([]doneRecord, 0, len(old.Parts))
 		for _, p := range old.Parts {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -377,7 +466,6 @@ func (b *Inbox) verify(ctx context.Context, a *attempt) error {
 			rec.Missing++
 			rec.Incomplete = true
 		}
-		u.index()
 		rec.Uploads = append(rec.Uploads, u)
 	}
 	if bad == 0 {
@@ -389,7 +477,7 @@ func (b *Inbox) verify(ctx context.Context, a *attempt) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.attemptRecord = &rec
-	a.count -= bad
+	a.index()
 	b.waiting -= gone
 	b.batches -= bad
 	return nil

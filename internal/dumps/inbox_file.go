@@ -32,6 +32,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// errFormat is of a file that another version of this program wrote.
+var errFormat = fmt.Errorf("this program knows format %d: use the one that wrote it, or another directory", inboxVersion)
+
 // partRecord is the JSON before the body of a batch.
 type partRecord struct {
 	Format int `json:"format"`
@@ -79,7 +82,7 @@ func readBlock(f io.ReaderAt) (*partRecord, error) {
 		return nil, err
 	}
 	if rec.Format != inboxVersion {
-		return nil, fmt.Errorf("it has format %d; this program knows format %d", rec.Format, inboxVersion)
+		return nil, fmt.Errorf("it has format %d: %w", rec.Format, errFormat)
 	}
 	return rec, nil
 }
@@ -97,16 +100,20 @@ type attemptRecord struct {
 	Lost       int64          `json:"lost"`
 	Missing    int            `json:"missing"`
 	Incomplete bool           `json:"incomplete"`
+	Kept       bool           `json:"kept"` // the batches stay after the dump, for more may come
 	Closed     time.Time      `json:"closed"`
 	Finished   time.Time      `json:"finished"`
 	Uploads    []uploadRecord `json:"uploads"`
 }
 
 type uploadRecord struct {
-	Upload string         `json:"upload"`
-	Parts  []doneRecord   `json:"parts"`
-	ids    map[string]int // batch ids: places in Parts
-	byPart map[int]int
+	Upload string       `json:"upload"`
+	Last   int          `json:"last"` // the highest part that is known of
+	Final  bool         `json:"final"`
+	Lost   int64        `json:"lost"`
+	First  time.Time    `json:"first"`
+	Latest time.Time    `json:"latest"`
+	Parts  []doneRecord `json:"parts"`
 }
 
 type doneRecord struct {
@@ -265,13 +272,16 @@ func readAttempt(path string) (*attemptRecord, error) {
 		return nil, err
 	}
 	if a.Format != inboxVersion {
-		return nil, fmt.Errorf("it has format %d; this program knows format %d", a.Format, inboxVersion)
+		return nil, fmt.Errorf("it has format %d: %w", a.Format, errFormat)
 	}
 	return a, nil
 }
 
-// setAside renames a file that cannot be used.
+// setAside renames a file that cannot be used. What another version wrote is an error instead.
 func (b *Inbox) setAside(path string, why error) error {
+	if errors.Is(why, errFormat) {
+		return fmt.Errorf("%s: %w", path, why)
+	}
 	b.drop(droppedDamaged, 1)
 	b.o.Logger.Error("a file of the inbox is damaged and set aside", "path", path, "err", why)
 	return os.Rename(path, path+damagedName)

@@ -43,6 +43,7 @@ func (b *Inbox) load() error {
 	}
 	var began []*upload
 	for key, r := range b.rollouts {
+		slices.SortFunc(r.attempts, func(x, y *attempt) int { return x.Attempt - y.Attempt })
 		for _, u := range r.uploads {
 			began = append(began, u)
 			for _, p := range u.parts {
@@ -50,9 +51,8 @@ func (b *Inbox) load() error {
 				b.batches++
 			}
 		}
-		slices.SortFunc(r.attempts, func(x, y *attempt) int { return x.Attempt - y.Attempt })
 		for _, a := range r.attempts {
-			if a.State == closing {
+			if !a.cleaned {
 				a.eachPart(func(_ string, p *doneRecord) {
 					b.waiting += p.charge()
 					b.batches++
@@ -60,6 +60,11 @@ func (b *Inbox) load() error {
 			}
 			if a.State != finished {
 				b.o.Logger.Info("a rollout that was closed before the restart is continued", "rollout", key, "attempt", a.Attempt, "state", a.State)
+			}
+		}
+		for _, a := range r.attempts {
+			if a.State == finished && a.Kept && slices.ContainsFunc(a.Uploads, func(u uploadRecord) bool { return r.uploads[u.Upload] != nil }) {
+				b.reopen(r, a)
 			}
 		}
 		b.tidy(r)
@@ -70,10 +75,10 @@ func (b *Inbox) load() error {
 		}
 		return strings.Compare(x.name, y.name)
 	})
-	for i, u := range began {
-		u.order = int64(i)
+	for _, u := range began {
+		b.began++
+		u.order = b.began
 	}
-	b.began = int64(len(began))
 	return nil
 }
 
@@ -99,7 +104,7 @@ func (b *Inbox) loadRollout(dir string) error {
 			continue
 		}
 		r := b.rollout(rec.key())
-		r.attempts = append(r.attempts, newAttempt(rec, rec.State != closing))
+		r.attempts = append(r.attempts, newAttempt(rec))
 	}
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), uploadPrefix) {
@@ -147,7 +152,7 @@ func (b *Inbox) loadUpload(dir string) error {
 		}
 		r := b.rollout(rec.key())
 		if a := r.closedWith(rec); a != nil {
-			if a.State == closing {
+			if !a.cleaned {
 				left = true
 			} else if err := os.Remove(path); err != nil { // its dump is there
 				return err
@@ -169,7 +174,7 @@ func (b *Inbox) loadUpload(dir string) error {
 // closedWith returns the attempt that a batch on disk belongs to.
 func (r *incoming) closedWith(rec *partRecord) *attempt {
 	for _, a := range r.attempts {
-		if u := a.upload(rec.Upload); u != nil {
+		if u := a.uploads[rec.Upload]; u != nil {
 			if again, _ := u.compare(rec); again {
 				return a
 			}
@@ -212,7 +217,7 @@ func (b *Inbox) forget(now time.Time) error {
 	total := 0
 	for _, r := range b.rollouts {
 		for _, a := range r.attempts {
-			if a.State == finished {
+			if a.State == finished && !a.Kept {
 				total += a.count
 				all = append(all, done{r, a})
 			}

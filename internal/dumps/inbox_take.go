@@ -102,12 +102,17 @@ func (b *Inbox) take(ctx context.Context, body io.Reader) (Receipt, error) {
 	r.upload(rec.Upload, b.began).add(rec)
 	out := Receipt{Run: key.run, Kind: key.kind, RolloutID: key.id, Samples: rec.Samples}
 	if out.Total, out.Final = r.sums(); out.Final {
-		select {
-		case b.wake <- struct{}{}:
-		default:
-		}
+		b.awake()
 	}
 	return out, nil
+}
+
+// awake makes Run look.
+func (b *Inbox) awake() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
 }
 
 // release gives back what a batch took of the bounds; mu is held.
@@ -171,10 +176,11 @@ func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan stru
 		return nil, wait, nil
 	}
 	r := b.rollouts[key]
+	var open *attempt // to which this belongs
 	if r != nil {
 		receipt := &Receipt{Run: key.run, Kind: key.kind, RolloutID: key.id, Samples: p.samples, Again: true}
 		for _, a := range r.attempts {
-			u := a.upload(rec.Upload)
+			u := a.uploads[rec.Upload]
 			if u == nil {
 				continue
 			}
@@ -183,9 +189,13 @@ func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan stru
 			case again:
 				receipt.Total, receipt.Final = a.Samples, !a.Incomplete
 				return receipt, nil, nil
-			case rec.Upload == "" && !a.cleaned: // a restart, as far as one can tell; its files have the same names
+			case err == nil && a.Kept && a.State == finished && !a.unwanted:
+				open = a
+			case rec.Upload == "" && a.cleaned: // a restart, as far as one can tell
+			case rec.Upload == "" || err == nil && a.Kept && a.State != finished:
+				a.unwanted = a.unwanted || err != nil // its files have the same names
+				b.awake()
 				return nil, nil, refuse(RefusedBusy, time.Second, "%s is being written as a dump", key)
-			case rec.Upload == "":
 			case err != nil:
 				return nil, nil, err
 			default:
@@ -218,6 +228,7 @@ func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan stru
 	case r != nil && r.uploads[rec.Upload] == nil && len(r.uploads)+r.storing >= maxUploads:
 		return nil, nil, refuse(RefusedFull, 10*time.Second, "%s comes in %d uploads: no more are taken at a time", key, maxUploads)
 	case b.batches >= b.o.MaxBatches:
+		b.press()
 		return nil, nil, refuse(RefusedFull, 10*time.Second, "%d batches wait: as many as MaxBatches allows", b.batches)
 	case b.waiting+b.spooled-s.reserved+p.charge() > b.o.MaxBytes:
 		return nil, nil, b.full()
@@ -225,6 +236,9 @@ func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan stru
 	if r == nil {
 		r = &incoming{key: key, uploads: map[string]*upload{}}
 		b.rollouts[key] = r
+	}
+	if open != nil {
+		b.reopen(r, open)
 	}
 	b.spooled -= s.reserved
 	s.reserved = 0
@@ -235,7 +249,14 @@ func (b *Inbox) admit(rec *partRecord, p *part, s *spool) (*Receipt, <-chan stru
 	return nil, nil, nil
 }
 
+// press asks for the room of batches that are kept in case; mu is held.
+func (b *Inbox) press() {
+	b.pressed = true
+	b.awake()
+}
+
 func (b *Inbox) full() error {
+	b.press()
 	return refuse(RefusedFull, 10*time.Second, "batches of %d MiB wait for the rest of their rollouts; at most %d MiB may", b.waiting>>20, b.o.MaxBytes>>20)
 }
 

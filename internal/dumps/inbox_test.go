@@ -216,6 +216,16 @@ func (x *box) want(lines ...string) {
 	}
 }
 
+// release makes the inbox remove what it keeps of rollouts that were closed without their end.
+func (x *box) release() {
+	for _, r := range x.rollouts {
+		for _, a := range r.attempts {
+			a.unwanted = true
+		}
+	}
+	x.after(0)
+}
+
 // idle wants that nothing waits, in memory and on disk.
 func (x *box) idle() {
 	x.t.Helper()
@@ -344,11 +354,92 @@ func TestInboxSettles(t *testing.T) {
 		x.after(time.Second)
 		t.Log(name)
 		x.want(c.want)
+		x.release()
 		x.idle()
-		m := c.batches[0]
-		m.part, m.id, m.parts, m.samples = 77, "new", "", nil
-		x.refused(RefusedLate, 409, m)
 	}
+}
+
+func TestInboxMoreAfterItWasClosed(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		x := newBox(t, nil)
+		again := func() {
+			if restart {
+				x.reopen()
+				x.after(0)
+			}
+		}
+		x.take(message{rollout: 7, upload: "a", samples: []int{1}})
+		x.take(message{rollout: 7, upload: "b", final: true, samples: []int{5}})
+		x.after(20 * time.Minute)
+		x.want("r/rollout_7.pt [1 5] incomplete")
+		again()
+		equal(t, x.take(message{rollout: 7, upload: "a", samples: []int{1}}), Receipt{"r", "train", 7, 1, 2, true, false})
+		x.refused(RefusedConflict, 409, message{rollout: 7, upload: "b", part: 1})
+		// The rest of a long rollout.
+		equal(t, x.take(message{rollout: 7, upload: "a", part: 1, samples: []int{2}}), Receipt{"r", "train", 7, 1, 3, false, false})
+		again()
+		x.after(14 * time.Minute)
+		equal(t, x.take(message{rollout: 7, upload: "a", samples: []int{1}}), Receipt{"r", "train", 7, 1, 3, true, false})
+		again()
+		x.after(20 * time.Minute)
+		x.want("r/rollout_7.attempt1.pt [1 2 5] incomplete")
+		again()
+		x.take(message{rollout: 7, upload: "a", part: 2, final: true, samples: []int{3}})
+		x.after(time.Minute)
+		x.want("r/rollout_7.attempt2.pt [1 2 3 5]")
+		x.idle() // nothing is kept once it is whole
+		again()
+		equal(t, x.take(message{rollout: 7, upload: "a", part: 1, samples: []int{2}}).Again, true)
+
+		// A job that was restarted ends the wait for what broke off.
+		x.take(message{rollout: 8, upload: "a", samples: []int{1}})
+		x.after(20 * time.Minute)
+		x.take(message{rollout: 8, upload: "b", final: true, samples: []int{1, 2}})
+		x.after(time.Minute)
+		x.want("r/rollout_8.pt [1] incomplete", "r/rollout_8.attempt1.pt [1 2]")
+		x.idle()
+		x.refused(RefusedLate, 409, message{rollout: 8, upload: "a", part: 1})
+
+		// So does time.
+		x.take(message{rollout: 9, unnamed: true, samples: []int{1}})
+		x.after(20 * time.Minute)
+		x.want("r/rollout_9.pt [1] incomplete")
+		again()
+		x.take(message{rollout: 9, unnamed: true, part: 1, samples: []int{2}})
+		x.after(20 * time.Minute)
+		x.want("r/rollout_9.attempt1.pt [1 2] incomplete")
+		x.refused(RefusedBusy, 503, message{rollout: 9, unnamed: true, id: "a restart", samples: []int{3}})
+		again()
+		if !restart { // who waits for the files to go is forgotten with the process
+			x.after(0)
+			x.take(message{rollout: 9, unnamed: true, id: "a restart", final: true, samples: []int{3}})
+			x.after(time.Minute)
+			x.want("r/rollout_9.attempt2.pt [3]")
+		}
+		x.after(23 * time.Hour)
+		x.after(2 * time.Hour)
+		x.idle()
+		x.after(25 * time.Hour)
+		equal(t, len(x.rollouts), 0)
+	}
+}
+
+func TestInboxKeepsWhatThereIsRoomFor(t *testing.T) {
+	x := newBox(t, func(o *InboxOptions) { o.MaxBatches = 4 })
+	for id := range int64(3) {
+		x.take(message{rollout: id, samples: []int{1}})
+		x.after(20 * time.Minute)
+	}
+	x.take(message{rollout: 3})
+	x.refused(RefusedFull, 503, message{rollout: 0, part: 1, final: true})
+	equal(t, len(x.got), 3)
+	x.after(0) // the two oldest go
+	x.refused(RefusedLate, 409, message{rollout: 0, part: 1, final: true})
+	x.got = nil
+	x.take(message{rollout: 2, part: 1, final: true, samples: []int{2}})
+	x.after(time.Minute)
+	x.want("r/rollout_2.attempt1.pt [1 2]")
+	equal(t, x.Status().Batches, 1)
 }
 
 func TestInboxAttempts(t *testing.T) {
@@ -377,6 +468,7 @@ func TestInboxAttempts(t *testing.T) {
 	equal(t, x.take(message{rollout: 8, upload: "c", part: 2, final: true, samples: []int{3}}), Receipt{"r", "train", 8, 1, 3, false, true})
 	x.after(time.Minute)
 	x.want("r/rollout_8.attempt2.pt [1 2 3]")
+	x.idle()
 
 	// Without names of uploads, another content is another attempt.
 	x.take(message{rollout: 9, unnamed: true, id: "0", final: true, samples: []int{1}})
@@ -443,6 +535,7 @@ func TestInboxRefusals(t *testing.T) {
 	}
 	x.after(time.Hour)
 	x.want("r/rollout_0.pt [1 3] missing 1 incomplete")
+	x.release()
 	x.refused(RefusedConflict, 409, message{upload: "u", samples: []int{9}}) // it is in the dump, with other samples
 	x.idle()
 }
@@ -471,12 +564,14 @@ func TestInboxBounds(t *testing.T) {
 	x.want("r/rollout_1.pt []")
 	x.take(message{rollout: 2})
 	x.after(time.Hour)
+	x.release()
 	x.idle()
 	for part := range 4 {
 		x.take(message{rollout: 3, part: part})
 	}
 	x.refused(RefusedFull, 503, message{rollout: 3, part: 4})
 	x.after(time.Hour)
+	x.release()
 
 	free := int64(999)
 	x.Inbox.o.Free = func(string) (int64, error) { return free, nil }
@@ -559,7 +654,7 @@ func TestInboxSameBatchAtOnce(t *testing.T) {
 	<-reached // not on disk yet: the second one must not be told that it is
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := x.Take(ctx, strings.NewReader(m.body())); refusal(err).Reason != RefusedInterrupted && refusal(err).Reason != RefusedBusy {
+	if _, err := x.Take(ctx, strings.NewReader(m.body())); refusal(err).Reason != RefusedInterrupted {
 		t.Error(err)
 	}
 	go send()
@@ -679,6 +774,7 @@ func TestInboxHostileNumbers(t *testing.T) {
 	x.want("r/rollout_5.pt [1]")
 	x.after(15 * time.Minute)
 	x.want("r/rollout_9223372036854775807.pt [1 2] incomplete")
+	x.release()
 	x.idle()
 }
 
