@@ -84,6 +84,76 @@ func TestInboxCrashes(t *testing.T) {
 	}
 }
 
+// A rollout that is closed without its end, then opened again: a crash anywhere leaves all samples in
+// the last dump, and no more dumps than without one, but for a restart of the whole.
+func TestInboxCrashesOfALongRollout(t *testing.T) {
+	crash := errors.New("crash")
+	points := map[string]bool{}
+	for k, done := 0, false; !done; k++ {
+		x := newBox(t, nil)
+		n, at := 0, ""
+		x.stop = func(point string) error {
+			if at == "" && n == k {
+				at = point
+			}
+			n++
+			if at != "" {
+				return crash
+			}
+			return nil
+		}
+		taken := 0
+		steps := []func() bool{
+			func() bool { return x.tries(message{rollout: 7, upload: "a", samples: []int{1}}) },
+			func() bool { return x.tries(message{rollout: 7, upload: "b", final: true, samples: []int{5}}) },
+			func() bool { x.after(20 * time.Minute); return at == "" },
+			func() bool { return x.tries(message{rollout: 7, upload: "a", part: 1, final: true, samples: []int{2}}) },
+			func() bool { x.after(time.Minute); return at == "" },
+		}
+		for taken < len(steps) && steps[taken]() {
+			taken++
+		}
+		points[at] = true
+		x.reopen()
+		x.stop = nil
+		x.after(0)
+		for ; taken < len(steps); taken++ { // the step that was cut short, again, and what comes after it
+			if !steps[taken]() && at == "" {
+				t.Fatal("a step failed without a crash")
+			}
+		}
+		x.after(time.Hour)
+		t.Logf("crash %d: %s", k, at)
+		last := x.got[len(x.got)-1]
+		if got := indexes(t, last.Path); !slices.Equal(got, []int{1, 2, 5}) || last.Incomplete {
+			t.Errorf("%v %+v", got, last)
+		}
+		paths := map[string]bool{}
+		for _, d := range x.got {
+			paths[d.Path] = true
+		}
+		if len(paths) > 2 || len(x.got) > 3 {
+			t.Errorf("%+v", x.got)
+		}
+		x.idle()
+		if t.Failed() {
+			return
+		}
+		done = at == ""
+	}
+	for _, p := range []string{"batch written", "batch stored", "superseded", "closed", "dump in place", "received", "batch removed", ""} {
+		if !points[p] {
+			t.Errorf("no crash at %q", p)
+		}
+	}
+}
+
+// tries posts a batch and says whether it was taken.
+func (x *box) tries(m message) bool {
+	_, err := x.Take(context.Background(), strings.NewReader(m.body()))
+	return err == nil
+}
+
 func TestInboxDamage(t *testing.T) {
 	const part = "r/train-7/u-u/part-000000.batch"
 	for name, change := range map[string]func(t *testing.T, path string){
