@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
@@ -53,12 +54,21 @@ func Demo(ctx context.Context, o DemoOptions) error {
 		stopFleet()
 		return err
 	}
+	run := &demoRun{dir: filepath.Join(dir, "run"), seed: o.Seed, logger: o.Logger}
+	var training sync.WaitGroup
+	training.Go(func() {
+		if err := run.run(fleetCtx); err != nil {
+			o.Logger.Error("the demo's training run ended", "err", err)
+		}
+	})
 	defer func() {
 		stopFleet()
 		running.Wait()
+		training.Wait()
 	}()
 	file := filepath.Join(dir, "rollscope-demo.yml")
 	text := append(sim.PrometheusConfig(running.Targets(), demoInterval), namesConfig(running.Targets())...)
+	text = fmt.Appendf(text, "  rollouts:\n    - {run: demo-grpo, path: %q, gpus: 16, scalars: %q}\n", run.pattern(), run.scalars())
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return fmt.Errorf("the demo's configuration: %w", err)
 	}

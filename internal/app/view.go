@@ -1,19 +1,17 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/dumps"
@@ -122,31 +120,24 @@ func (v *viewer) write(ctx context.Context, path string, need bool) (*dumps.Step
 			return nil, nil
 		}
 	}
-	var (
-		g    errgroup.Group
-		st   *dumps.Step
-		mark *timeline.CacheMark
-		done func(keep bool) error
-	)
-	g.Go(func() error {
-		var err error
-		st, err = dumps.ReadFile(ctx, f, opts, path, info, dumps.ReadOptions{
-			Metrics: v.Metrics, Tool: v.Version, Salvage: v.Salvage, Texts: textSamples, NoMetrics: !need,
-			Progress: func(n int, at int64) { v.progress(ViewProgress{File: path, Samples: n, Bytes: at, Total: info.Size()}) },
-		})
-		return err
-	})
-	if !v.NoCache && !fresh {
-		g.Go(func() error {
-			var err error
-			mark, done, err = writeCache(f, path, cache, v.Salvage)
-			return err
-		})
+	ro := dumps.ReadOptions{
+		Metrics: v.Metrics, Tool: v.Version, Salvage: v.Salvage, Texts: textSamples, NoMetrics: !need,
+		Progress: func(n int, at int64) { v.progress(ViewProgress{File: path, Samples: n, Bytes: at, Total: info.Size()}) },
 	}
-	err = g.Wait()
+	var (
+		c    *cacheFile
+		mark *timeline.CacheMark
+	)
+	if !v.NoCache && !fresh {
+		if c, err = newCacheFile(f, path, cache); err != nil {
+			return nil, err
+		}
+		ro.Entry = c.out.Add
+	}
+	st, err := dumps.ReadFile(ctx, f, opts, path, info, ro)
 	v.progress(ViewProgress{File: path, Done: true})
-	if done != nil {
-		err = errors.Join(err, done(err == nil))
+	if c != nil {
+		mark, err = c.close(err, err == nil && !st.Header.Streamed, v.Salvage)
 	}
 	if err != nil {
 		return nil, err
@@ -215,37 +206,55 @@ func sameFile(path string, mark timeline.CacheMark) bool {
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return false
+	for _, part := range [...]*io.SectionReader{io.NewSectionReader(f, mark.Head, mark.Bytes-mark.Head), io.NewSectionReader(f, 0, mark.Head)} {
+		if _, err := io.Copy(h, part); err != nil {
+			return false
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)) == mark.SHA256
 }
 
-// writeCache writes the reference viewer's cache into a temporary file. done moves it to its place, or
-// removes it.
-func writeCache(f *torchfile.File, dump, path string, salvage bool) (*timeline.CacheMark, func(keep bool) error, error) {
+// cacheFile is the reference viewer's cache in the making, in a temporary file beside its place.
+type cacheFile struct {
+	dump, path string
+	tmp        *os.File
+	digest     hash.Hash
+	out        *timeline.Compat
+}
+
+func newCacheFile(f *torchfile.File, dump, path string) (*cacheFile, error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return nil, nil, fmt.Errorf("the cache of %s: %w (another directory: --out, none: --no-cache)", dump, err)
+		return nil, fmt.Errorf("the cache of %s: %w (another directory: --out, none: --no-cache)", dump, err)
 	}
-	done := func(keep bool) error {
-		if !keep {
-			return os.Remove(tmp.Name())
+	c := &cacheFile{dump: dump, path: path, tmp: tmp, digest: sha256.New()}
+	c.out = timeline.NewCompat(tmp, f, timeline.CompatOptions{PtPath: dump, GeneratedAt: time.Now(), Digest: c.digest})
+	return c, nil
+}
+
+// close moves the file to its place, or removes it when the dump could not be read. rest says that the
+// entries that were added are not all; with salvage a dump that is cut has a cache of what is there.
+func (c *cacheFile) close(readErr error, rest, salvage bool) (*timeline.CacheMark, error) {
+	var err error
+	if rest {
+		if err = c.out.Read(); salvage && errors.Is(err, torchfile.ErrIncomplete) {
+			err = nil // the dump's reader says what is missing
 		}
-		return os.Rename(tmp.Name(), path)
 	}
-	h := sha256.New()
-	n := &counter{w: io.MultiWriter(tmp, h)}
-	buf := bufio.NewWriterSize(n, 1<<18)
-	_, err = timeline.WriteCompat(buf, f, timeline.CompatOptions{PtPath: dump, GeneratedAt: time.Now()})
-	if salvage && errors.Is(err, torchfile.ErrIncomplete) {
-		err = nil // what was read is written; the reader beside us says what is missing
+	st, closeErr := c.out.Close()
+	if err = errors.Join(err, closeErr, c.tmp.Chmod(0o644), c.tmp.Close()); err != nil {
+		err = fmt.Errorf("the cache of %s: %w", c.dump, err)
 	}
-	err = errors.Join(err, buf.Flush(), tmp.Chmod(0o644), tmp.Close())
+	if closeErr == nil && readErr != nil {
+		err = readErr
+	}
+	if err == nil {
+		err = os.Rename(c.tmp.Name(), c.path)
+	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("the cache of %s: %w", dump, err), done(false))
+		return nil, errors.Join(err, os.Remove(c.tmp.Name()))
 	}
-	return &timeline.CacheMark{Bytes: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}, done, nil
+	return &timeline.CacheMark{Bytes: st.Bytes, Head: st.Head, SHA256: hex.EncodeToString(c.digest.Sum(nil))}, nil
 }
 
 // writeAll writes bytes that are there.
