@@ -25,6 +25,8 @@ type ReadOptions struct {
 	// Texts keeps prompt and response of this many of the samples that ended last in the timeline, each
 	// cut at 64 KiB, for a page that cannot ask for them.
 	Texts int
+	// Entry is [rollout.Options.Entry].
+	Entry func(v torchfile.Value) error
 	// Progress, when not nil, is called now and then with the number of samples read and of the bytes
 	// that they end at.
 	Progress func(samples int, at int64)
@@ -98,7 +100,7 @@ func ReadFile(ctx context.Context, f *torchfile.File, opts rollout.Options, path
 	}()
 	o.Metrics.Eval = o.Metrics.Eval || opts.Eval
 	opts.Eval = o.Metrics.Eval
-	opts.RewardKey = o.Metrics.RewardKey
+	opts.RewardKey, opts.Entry = o.Metrics.RewardKey, o.Entry
 	if !o.NoMetrics {
 		st.Metrics = rollout.NewMetrics(o.Metrics)
 	}

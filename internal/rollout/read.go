@@ -17,6 +17,10 @@ type Options struct {
 	NoTrace, NoMask bool
 	// Only, when not nil, tells which ordinals the visitor wants; others are counted, not decoded.
 	Only func(ordinal int) bool
+	// Entry, when not nil, is given each entry of a list that is streamed, before the samples in it are
+	// visited, so that somebody else needs no pass of their own. Header.Streamed says that those were all
+	// entries. An error of it ends the reading and is returned.
+	Entry func(v torchfile.Value) error
 	// Eval says that the dump is one of an evaluation. slime tells that by the file's name alone
 	// (rollout_eval_7.pt, see [FromName]); a file that says so itself needs no hint.
 	Eval bool
@@ -32,6 +36,7 @@ type Header struct {
 	Samples   int    // entries, samples without a trace and entries that are no samples included
 	Shape     string // what the file holds: "dict of samples", "list of samples", "train dict", "datasets", "nothing"
 	Nested    bool   // samples stood in lists within the list
+	Streamed  bool   // all samples came out of a list that was streamed
 	// Datasets are the keys under which an evaluation's samples stood, in the order of the file.
 	Datasets []string
 	// Opaque lists the classes of the file that nobody here has, each once, sorted. slime's Sample and
@@ -196,10 +201,15 @@ func (r *reader) read(f *torchfile.File) error {
 		}
 		return err
 	}
-	r.hdr.Shape = ShapeDict
+	r.hdr.Shape, r.hdr.Streamed = ShapeDict, true
 	var failed error
 	d, err = f.Scan(torchfile.ScanOptions{Path: samplesPath, Fields: r.wanted()}, func(e torchfile.Element) error {
 		r.end = e.End
+		if r.opts.Entry != nil {
+			if failed = r.opts.Entry(e.Value); failed != nil {
+				return failed
+			}
+		}
 		failed = r.entry(e.Value, e.Ordinal, e.Partial)
 		r.top++
 		return failed
@@ -218,6 +228,7 @@ func (r *reader) read(f *torchfile.File) error {
 
 // load reads a file that cannot be streamed: something in it changes a value after it was complete.
 func (r *reader) load(f *torchfile.File) error {
+	r.hdr.Streamed = false
 	d, err := f.Load(torchfile.LoadOptions{Path: samplesPath, Fields: r.wanted()})
 	if d == nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"math"
 	"os"
@@ -24,6 +25,9 @@ type CompatOptions struct {
 	PtPath      string    // what the cache names as its dump
 	GeneratedAt time.Time // when the cache was made
 	TempDir     string    // for rows beyond 32 MiB until their count is known; the system's when empty
+	// Digest, when not nil, is given what is written: the bytes from CompatStats.Head on, then those
+	// before, since a head that is written last would need the whole file read again.
+	Digest hash.Hash
 	// Progress, when not nil, is called now and then with the number of samples read.
 	Progress func(samples int)
 }
@@ -36,6 +40,7 @@ type CompatStats struct {
 	Events  int   // usable events
 	Skipped int   // events without a finite time, or that are no dict
 	Bytes   int64 // of JSON
+	Head    int64 // of them, those that were written last; 0 when they were written in order
 	// Mended counts samples in which something stood that makes the reference fail: its row is there.
 	Mended int
 }
@@ -64,42 +69,23 @@ type CompatStats struct {
 // temporary file. When the dump turns out to be damaged, what could be read is written, and the reader's
 // error returned.
 func WriteCompat(w io.Writer, f *torchfile.File, opts CompatOptions) (CompatStats, error) {
-	p := newCompatPipe(opts)
-	place := p.inPlace(w)
-	go p.write()
-	readErr := p.read(f)
-	if err := p.finish(); err != nil {
-		return p.stats, err
-	}
-	if p.rows.direct != nil {
-		err := p.rows.flush("]}")
-		if err == nil {
-			_, err = p.rows.direct.WriteAt(p.head(compatHead+len(opts.PtPath)*6), place)
-		}
-		if err != nil {
-			return p.stats, fmt.Errorf("writing the timeline cache: %w", err)
-		}
-		p.stats.Bytes = p.rows.n + int64(compatHead+len(opts.PtPath)*6)
-		return p.stats, readErr
-	}
-	bw := bufio.NewWriterSize(w, 1<<20)
-	head := p.head(0)
-	bw.Write(head)
-	n, err := p.rows.copyTo(bw)
-	if err == nil {
-		bw.WriteString("]}")
-		err = bw.Flush()
-	}
-	p.stats.Bytes = int64(len(head)) + n + 2
+	c := NewCompat(w, f, opts)
+	readErr := c.Read()
+	st, err := c.Close()
 	if err != nil {
-		return p.stats, fmt.Errorf("writing the timeline cache: %w", err)
+		return st, err
 	}
-	return p.stats, readErr
+	return st, readErr
 }
 
-// compatPipe reads samples in one goroutine and makes rows of them in another.
-type compatPipe struct {
+// Compat writes a cache as [WriteCompat] does, of entries that another pass over the dump meets: a
+// gigabyte need not be read twice. [Compat.Add] renders an entry, a goroutine of its own makes the row
+// of it and writes that. One goroutine at a time may use it; [Compat.Close] must be called.
+type Compat struct {
+	w          io.Writer
+	f          *torchfile.File
 	opts       CompatOptions
+	place      int64 // of the head in a regular file
 	stats      CompatStats
 	rows       spill
 	start, end float64
@@ -112,47 +98,97 @@ type compatPipe struct {
 	failed atomic.Bool
 }
 
-func newCompatPipe(opts CompatOptions) *compatPipe {
+// NewCompat begins the cache of f.
+func NewCompat(w io.Writer, f *torchfile.File, opts CompatOptions) *Compat {
 	const depth = 4
-	p := &compatPipe{opts: opts, rows: spill{dir: opts.TempDir}, jobs: make(chan *compatJob, depth), free: make(chan *compatJob, depth+2), done: make(chan struct{})}
+	p := &Compat{
+		w: w, f: f, opts: opts, rows: spill{dir: opts.TempDir, digest: opts.Digest},
+		jobs: make(chan *compatJob, depth), free: make(chan *compatJob, depth+2), done: make(chan struct{}),
+	}
+	p.reader.left = 64*f.Size() + 1<<30
 	for range depth + 2 {
 		p.free <- &compatJob{}
 	}
+	p.inPlace()
+	go p.write()
 	return p
+}
+
+// Close writes what is left, and the head.
+func (p *Compat) Close() (CompatStats, error) {
+	close(p.jobs)
+	<-p.done
+	if p.err != nil {
+		p.rows.close()
+		return p.stats, fmt.Errorf("keeping rows of the timeline cache: %w", p.err)
+	}
+	if p.rows.direct != nil {
+		head := p.head(p.headSize())
+		err := p.rows.flush("]}")
+		if err == nil {
+			_, err = p.rows.direct.WriteAt(head, p.place)
+		}
+		if err != nil {
+			return p.stats, fmt.Errorf("writing the timeline cache: %w", err)
+		}
+		if p.opts.Digest != nil {
+			p.opts.Digest.Write(head)
+		}
+		p.stats.Head = int64(len(head))
+		p.stats.Bytes = p.rows.n + p.stats.Head
+		return p.stats, nil
+	}
+	out := p.w
+	if p.opts.Digest != nil {
+		out = io.MultiWriter(out, p.opts.Digest)
+	}
+	bw := bufio.NewWriterSize(out, 1<<20)
+	head := p.head(0)
+	bw.Write(head)
+	n, err := p.rows.copyTo(bw)
+	if err == nil {
+		bw.WriteString("]}")
+		err = bw.Flush()
+	}
+	p.stats.Bytes = int64(len(head)) + n + 2
+	if err != nil {
+		return p.stats, fmt.Errorf("writing the timeline cache: %w", err)
+	}
+	return p.stats, nil
 }
 
 // compatHead is what a head takes at most, without its path: 6 bytes of the path's are written for one
 // at most.
 const compatHead = 256
 
-// inPlace prepares w for rows when it is a regular file that can be written at any place, and returns
-// where the head belongs.
-func (p *compatPipe) inPlace(w io.Writer) int64 {
-	f, ok := w.(*os.File)
+func (p *Compat) headSize() int { return compatHead + len(p.opts.PtPath)*6 }
+
+// inPlace prepares w for rows when it is a regular file that can be written at any place.
+func (p *Compat) inPlace() {
+	f, ok := p.w.(*os.File)
 	if !ok {
-		return 0
+		return
 	}
 	st, err := f.Stat()
 	if err != nil || !st.Mode().IsRegular() {
-		return 0
+		return
 	}
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return 0
+		return
 	}
 	// Blanks, so that what a crash leaves is no JSON. A file that only appends refuses.
-	blank := bytes.Repeat([]byte{' '}, compatHead+len(p.opts.PtPath)*6)
+	blank := bytes.Repeat([]byte{' '}, p.headSize())
 	if _, err := f.WriteAt(blank, at); err != nil {
-		return 0
+		return
 	}
 	if _, err := f.Seek(at+int64(len(blank)), io.SeekStart); err != nil {
-		return 0
+		return
 	}
-	p.rows.direct = f
-	return at
+	p.rows.direct, p.place = f, at
 }
 
-func (p *compatPipe) write() {
+func (p *Compat) write() {
 	defer close(p.done)
 	var b compatBuilder
 	for j := range p.jobs {
@@ -181,18 +217,8 @@ func (p *compatPipe) write() {
 
 var comma = []byte{','}
 
-func (p *compatPipe) finish() error {
-	close(p.jobs)
-	<-p.done
-	if p.err != nil {
-		p.rows.close()
-		return fmt.Errorf("keeping rows of the timeline cache: %w", p.err)
-	}
-	return nil
-}
-
 // head is the cache up to its rows; zeros behind generated_at make it as long as it should be.
-func (p *compatPipe) head(length int) []byte {
+func (p *Compat) head(length int) []byte {
 	b := append([]byte(`{"cache_version":`), strconv.Itoa(CompatVersion)...)
 	b = append(b, `,"pt_path":`...)
 	b = appendPyQuoted(b, []byte(p.opts.PtPath))
@@ -206,7 +232,7 @@ func (p *compatPipe) head(length int) []byte {
 	return b
 }
 
-func (p *compatPipe) headEnd(b []byte) []byte {
+func (p *Compat) headEnd(b []byte) []byte {
 	b = append(b, `,"sample_count":`...)
 	b = strconv.AppendInt(b, int64(p.stats.Rows), 10)
 	if p.stats.Rows == 0 {
@@ -224,10 +250,38 @@ var compatFields = []string{"trace", "index", "group_index", "source", "status",
 
 var errNotStreamed = errors.New("the list is not streamed")
 
-// read visits the samples as the reference does: those of data["samples"] when data is a dict with that
-// key, else those of data.
-func (p *compatPipe) read(f *torchfile.File) error {
-	p.reader.left = 64*f.Size() + 1<<30
+// Add takes the next entry of the list that the reference visits: of data["samples"] when data is a dict
+// with that key, else of data. Nothing of the entry is needed afterwards. The error is that of the rows'
+// writer, which [Compat.Close] returns with more words.
+func (p *Compat) Add(v torchfile.Value) error {
+	if p.failed.Load() {
+		return errors.New("writing the timeline cache failed")
+	}
+	at := p.stats.Samples
+	p.stats.Samples++
+	if p.opts.Progress != nil && p.stats.Samples%512 == 0 {
+		p.opts.Progress(p.stats.Samples)
+	}
+	j := <-p.free
+	p.reader.mended = false
+	ok := p.reader.sample(j, v, at)
+	p.stats.Events += len(j.events)
+	p.stats.Skipped += j.skipped
+	if p.reader.mended {
+		p.stats.Mended++
+	}
+	if !ok {
+		j.reset()
+		p.free <- j
+		return nil
+	}
+	p.jobs <- j
+	return nil
+}
+
+// Read adds the entries of the dump that were not added yet. The error is the reader's.
+func (p *Compat) Read() error {
+	f, from := p.f, p.stats.Samples
 	return f.Guard(func() error {
 		opts := torchfile.ScanOptions{Path: []string{"samples"}, Fields: compatFields}
 		n := 0
@@ -235,9 +289,7 @@ func (p *compatPipe) read(f *torchfile.File) error {
 			if e.End <= 0 {
 				return errNotStreamed
 			}
-			p.sample(e.Value, n)
-			n++
-			if p.failed.Load() {
+			if n++; n > from && p.Add(e.Value) != nil {
 				return torchfile.Stop
 			}
 			return nil
@@ -264,12 +316,10 @@ func (p *compatPipe) read(f *torchfile.File) error {
 		}
 		switch list.Kind() {
 		case torchfile.KindList, torchfile.KindTuple:
+			done := p.stats.Samples
 			for i, x := range list.All() {
-				if p.failed.Load() {
+				if i >= done && p.Add(x) != nil {
 					break
-				}
-				if i >= n {
-					p.sample(x, i)
 				}
 			}
 		case torchfile.KindDict: // its keys, which are no samples
@@ -279,33 +329,12 @@ func (p *compatPipe) read(f *torchfile.File) error {
 	})
 }
 
-// sample hands one sample over.
-func (p *compatPipe) sample(v torchfile.Value, at int) {
-	p.stats.Samples++
-	if p.opts.Progress != nil && p.stats.Samples%512 == 0 {
-		p.opts.Progress(p.stats.Samples)
-	}
-	j := <-p.free
-	p.reader.mended = false
-	ok := p.reader.sample(j, v, at)
-	p.stats.Events += len(j.events)
-	p.stats.Skipped += j.skipped
-	if p.reader.mended {
-		p.stats.Mended++
-	}
-	if !ok {
-		j.reset()
-		p.free <- j
-		return
-	}
-	p.jobs <- j
-}
-
 // spill keeps bytes in memory, and in a temporary file when they are many; or writes them to where they
 // belong when that is known.
 type spill struct {
 	dir    string
 	direct *os.File
+	digest hash.Hash // of what is written to direct; nil for none
 	mem    []byte
 	f      *os.File
 	n      int64
@@ -342,6 +371,9 @@ func (s *spill) write(b []byte) error {
 func (s *spill) flush(end string) error {
 	s.n += int64(len(end))
 	s.mem = append(s.mem, end...)
+	if s.digest != nil {
+		s.digest.Write(s.mem)
+	}
 	_, err := s.direct.Write(s.mem)
 	s.mem = s.mem[:0]
 	return err

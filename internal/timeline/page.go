@@ -35,7 +35,8 @@ type PageMark struct {
 // CacheMark tells whether a cache file is the one that was written with a page.
 type CacheMark struct {
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // hexadecimal
+	Head   int64  `json:"head,omitempty"`
+	SHA256 string `json:"sha256"` // hexadecimal; of the bytes from Head on, then of those before
 }
 
 const (

@@ -20,7 +20,7 @@ func TestPage(t *testing.T) {
 	c := handmade(t)
 	c.Head.Dump.Fingerprint = `z1:</script><script>alert(1)</script>`
 	var b bytes.Buffer
-	err := WritePage(&b, []byte(template), c, PageOptions{Title: "a\";document.title=\"PWNED</title><script>\n\u2028\".pt", Cache: &CacheMark{12, "ab"}})
+	err := WritePage(&b, []byte(template), c, PageOptions{Title: "a\";document.title=\"PWNED</title><script>\n\u2028\".pt", Cache: &CacheMark{Bytes: 12, SHA256: "ab"}})
 	if err != nil {
 		t.Fatal(err)
 	}
