@@ -129,8 +129,13 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
 async function inflate(data: Uint8Array, raw: number, blob: number): Promise<Uint8Array> {
   const out = new Uint8Array(raw);
   let at = 0;
-  const stream = new Blob([data as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  const reader = stream.getReader();
+  // Written directly: a Blob's stream would carry the bytes to another process and back.
+  const stream = new DecompressionStream("deflate-raw");
+  const writer = stream.writable.getWriter();
+  // Its failures are those of the reading side.
+  writer.write(data as Uint8Array<ArrayBuffer>).catch(() => undefined);
+  writer.close().catch(() => undefined);
+  const reader = stream.readable.getReader();
   try {
     for (;;) {
       const { done, value } = await reader.read();

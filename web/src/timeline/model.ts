@@ -348,7 +348,6 @@ export class Model {
     // What is in the middle stays there.
     const mid = p.layout.at(p.scroll + p.body / 2);
     this.set({ rowH: h === 0 ? 0 : Math.max(ROW_MIN, Math.min(ROW_MAX, Math.round(h))) });
-    for (const q of this.panes) q.over = null;
     p.scroll = p.layout.top(mid) - p.body / 2;
     p.clampScroll();
     this.redraw();

@@ -82,14 +82,16 @@ function minimap(s: Scene, axis: Axis): void {
   const [wa, wb] = pane.whole();
   const whole = new Axis(wa + pane.origin, wb + pane.origin, w, pane.gaps(view));
   const key = `${w} ${mh} ${s.paintKey} ${pane.generation} ${view.gaps}`;
-  if (pane.mini?.key !== key && pane.miniAsked !== key) {
+  if (pane.mini?.key !== key && pane.miniAsked !== key && w > 0) {
+    // The old one stays until the new one is done; it is made between frames.
     pane.miniAsked = key;
-    const canvas = document.createElement("canvas");
-    canvas.width = w;
-    canvas.height = mh;
-    const made = { canvas, key };
-    rasterInto(s, canvas, whole, 0, pane.order.length, false, () => {
-      pane.mini = made;
+    const image = new ImageData(w, mh);
+    rasterInto(s, image, whole, 0, pane.order.length, false, () => pane.miniAsked === key, () => {
+      const canvas = pane.mini?.canvas ?? document.createElement("canvas");
+      canvas.width = w;
+      canvas.height = mh;
+      canvas.getContext("2d")?.putImageData(image, 0, 0);
+      pane.mini = { canvas, key };
       pane.miniAsked = "";
     });
   }
@@ -133,32 +135,22 @@ export function miniBox(pane: Pane, view: View, axis: Axis): { x: number; y: num
   return { x: LABEL + x0, y: 4 + Math.min(y0, mh - hgt), w: Math.max(4, x1 - x0), h: hgt };
 }
 
-/** Rasters rows into a canvas; done at once, or later with another frame. */
-function rasterInto(s: Scene, canvas: HTMLCanvasElement, axis: Axis, from: number, to: number, quick: boolean, done: () => void): void {
+/** Rasters rows into a picture; done at once, or later with another frame. */
+function rasterInto(s: Scene, image: ImageData, axis: Axis, from: number, to: number, quick: boolean, wanted: (() => boolean) | null, done: () => void): void {
   const { pane, view } = s;
-  const ctx = canvas.getContext("2d");
-  if (!ctx || canvas.width === 0 || canvas.height === 0 || to <= from) {
-    if (ctx) ctx.clearRect(0, 0, canvas.width, canvas.height);
-    return done();
-  }
-  const image = ctx.createImageData(canvas.width, canvas.height);
   const answer = pane.source.raster(
-    { query: pane.query(view), order: pane.order, from, to, axis, height: canvas.height, colours: s.colours, paint: s.paint, flat: pane.flatOptions(view), quick },
+    { query: pane.query(view), order: pane.order, from, to, axis, height: image.height, colours: s.colours, paint: s.paint, flat: pane.flatOptions(view), quick, ...(wanted ? { wanted } : {}) },
     image.data,
   );
-  const put = () => {
-    ctx.putImageData(image, 0, 0);
-    done();
-  };
-  if (answer instanceof Promise) {
-    answer.then(
-      () => {
-        put();
-        s.again();
-      },
-      () => (pane.miniAsked = pane.overAsked = ""), // aborted by a newer one; or the next frame tries again
-    );
-  } else put();
+  if (!(answer instanceof Promise)) return done();
+  answer.then(
+    (whole) => {
+      if (!whole) return;
+      done();
+      s.again();
+    },
+    () => (pane.miniAsked = pane.overAsked = ""), // aborted by a newer one; or the next frame tries again
+  );
 }
 
 function overview(s: Scene, axis: Axis): void {
@@ -168,23 +160,27 @@ function overview(s: Scene, axis: Axis): void {
   const w = Math.floor(pane.plot);
   const hgt = Math.max(1, Math.round((to - from) * rowH));
   const key = `${w} ${hgt} ${from} ${to} ${axis.t0} ${axis.t1} ${s.paintKey} ${pane.generation} ${view.gaps}`;
-  if ((pane.over?.key !== key || (pane.over.quick && !s.quick)) && pane.overAsked !== key) {
+  if ((pane.over?.key !== key || (pane.over.quick && !s.quick)) && pane.overAsked !== key && w > 1 && to > from) {
     pane.overAsked = key;
-    const old = pane.over?.canvas;
-    const reuse = pane.source.local && old && old.width === w && old.height === hgt;
-    const canvas = reuse ? old : document.createElement("canvas");
-    if (!reuse) {
-      canvas.width = w;
-      canvas.height = hgt;
-    }
-    rasterInto(s, canvas, axis, from, to, s.quick, () => {
-      pane.over = { canvas, key, quick: s.quick };
+    // In motion a quarter of the pixels do; those of a server come when they come.
+    const quick = s.quick && pane.source.local;
+    const iw = quick ? w >> 1 : w, ih = quick ? Math.max(1, hgt >> 1) : hgt;
+    const image = pane.overImage?.width === iw && pane.overImage.height === ih && pane.source.local ? pane.overImage : new ImageData(iw, ih);
+    pane.overImage = image;
+    rasterInto(s, image, quick ? new Axis(axis.t0, axis.t1, iw, axis.gaps) : axis, from, to, quick, null, () => {
+      const canvas = pane.over?.canvas ?? document.createElement("canvas");
+      if (canvas.width !== iw || canvas.height !== ih) {
+        canvas.width = iw;
+        canvas.height = ih;
+      }
+      canvas.getContext("2d")?.putImageData(image, 0, 0);
+      pane.over = { canvas, key, quick };
       pane.overAsked = "";
     });
   }
   const y = pane.top + from * rowH - pane.scroll;
   if (pane.over) {
-    ctx.imageSmoothingEnabled = false;
+    ctx.imageSmoothingEnabled = pane.over.quick;
     ctx.drawImage(pane.over.canvas, LABEL, y, w, hgt);
   }
   // Selected, matching and held rows keep their marks at the left edge.

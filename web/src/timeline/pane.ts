@@ -63,6 +63,7 @@ export class Pane {
   sync: [number, number] | null = null;
   mini: { canvas: HTMLCanvasElement; key: string } | null = null;
   over: { canvas: HTMLCanvasElement; key: string; quick: boolean } | null = null;
+  overImage: ImageData | null = null;
   /** keys of what is being rastered, so that it is not asked for twice */
   miniAsked = "";
   generation = 0;
@@ -105,7 +106,6 @@ export class Pane {
   /** Rasters are made anew: the rows or the colours are others. */
   forget(): void {
     this.generation++;
-    this.over = null;
     this.miniAsked = this.overAsked = "";
   }
 

@@ -292,15 +292,16 @@ export class Index {
 
   /** The rows of a query in their order. */
   order(q: Query, mask?: Uint8Array): Uint32Array {
-    const rows: number[] = [];
     const n = this.rows.n;
+    const rows = new Uint32Array(n);
+    let shown = 0;
     const with_ = q.attempt >= 0 ? this.attempts() : null;
     for (let r = 0; r < n; r++) {
       if (mask && mask[r] === 0) continue;
       if (with_ && !this.hasAttempt(r, q.attempt, with_)) continue;
-      rows.push(r);
+      rows[shown++] = r;
     }
-    const out = Uint32Array.from(rows);
+    const out = rows.slice(0, shown);
     if (q.sort === "status") {
       const rank = this.statusRank();
       sortBy(out, (r) => rank[this.rows.status[r] as number] as number, q.desc);
@@ -604,21 +605,39 @@ function compare(v: number, op: Op, x: number): boolean {
   }
 }
 
-/** Sorts rows by a key; missing keys last in both directions, ties keep their order. */
+/**
+ * Sorts rows by a key; missing keys last in both directions, ties keep their order. Numbers alone are sorted
+ * natively and each row then finds its rank: a comparator would be called for a hundred times as many pairs.
+ */
 function sortBy(order: Uint32Array, key: (r: number) => number, desc: boolean): void {
   const n = order.length;
   const keys = new Float64Array(n);
   for (let i = 0; i < n; i++) keys[i] = key(order[i] as number);
-  const at = new Uint32Array(n);
-  for (let i = 0; i < n; i++) at[i] = i;
-  const sign = desc ? -1 : 1;
-  at.sort((a, b) => {
-    const x = keys[a] as number, y = keys[b] as number;
-    if (x === y) return a - b;
-    if (Number.isNaN(x)) return Number.isNaN(y) ? a - b : 1;
-    if (Number.isNaN(y)) return -1;
-    return x < y ? -sign : sign;
-  });
+  const ranks = keys.filter((k) => !Number.isNaN(k)).sort();
+  let m = 0;
+  for (let i = 0; i < ranks.length; i++) if (m === 0 || ranks[i] !== ranks[m - 1]) ranks[m++] = ranks[i] as number;
+  const place = new Uint32Array(n);
+  const counts = new Uint32Array(m + 2);
+  for (let i = 0; i < n; i++) {
+    const k = keys[i] as number;
+    let rank = m;
+    if (!Number.isNaN(k)) {
+      let lo = 0, hi = m;
+      while (lo < hi) {
+        const mid = (lo + hi) >> 1;
+        if ((ranks[mid] as number) < k) lo = mid + 1;
+        else hi = mid;
+      }
+      rank = desc ? m - 1 - lo : lo;
+    }
+    place[i] = rank;
+    counts[rank + 1] = (counts[rank + 1] as number) + 1;
+  }
+  for (let k = 0; k <= m; k++) counts[k + 1] = (counts[k + 1] as number) + (counts[k] as number);
   const copy = order.slice();
-  for (let i = 0; i < n; i++) order[i] = copy[at[i] as number] as number;
+  for (let i = 0; i < n; i++) {
+    const at = counts[place[i] as number] as number;
+    counts[place[i] as number] = at + 1;
+    order[at] = copy[i] as number;
+  }
 }

@@ -21,20 +21,21 @@ export interface RasterInput {
   most?: number;
 }
 
-/** Paints into RGBA of axis.width by height. */
-export function raster(q: RasterInput, out: Uint8ClampedArray): void {
+/** Paints into RGBA of axis.width by height; of the lines of pixels only those from y0 to before y1. */
+export function raster(q: RasterInput, out: Uint8ClampedArray, y0 = 0, y1 = q.height): void {
   const { table, flat, order, axis, colours, paint } = q;
   const w = Math.floor(axis.width), h = q.height;
   const n = q.to - q.from;
   const { t0, t1 } = axis;
-  out.fill(0);
-  if (n <= 0 || w <= 0 || h <= 0) return;
+  if (w <= 0 || h <= 0) return;
+  out.fill(0, y0 * w * 4, y1 * w * 4);
+  if (n <= 0) return;
   const k = axis.scale, plain = axis.plain;
   const d = new Float32Array((w + 2) * 4);
   const { rgb, alpha } = paint;
   const { flags } = table;
   let lastA = -1, lastB = -1;
-  for (let y = 0; y < h; y++) {
+  for (let y = y0; y < y1; y++) {
     const a = q.from + Math.floor((y * n) / h);
     const b = Math.min(q.to, Math.max(a + 1, q.from + Math.floor(((y + 1) * n) / h)));
     if (a === lastA && b === lastB) {

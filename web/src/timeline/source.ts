@@ -55,6 +55,8 @@ export interface RasterAsk {
   flat: FlatOptions;
   /** for a frame in motion: good enough */
   quick?: boolean;
+  /** in pieces, with frames between them, until it is no more wanted */
+  wanted?: () => boolean;
 }
 
 export interface Sample {
@@ -102,6 +104,9 @@ export interface TimelineSource {
 }
 
 const decoder = new TextDecoder();
+
+/** Lets frames and events go first. */
+const pause = () => new Promise<void>((next) => setTimeout(next));
 
 /** All columns of a dump, in the page. */
 export class LocalSource implements TimelineSource {
@@ -176,13 +181,30 @@ export class LocalSource implements TimelineSource {
 
   raster(ask: RasterAsk, out: Uint8ClampedArray): boolean | Promise<boolean> {
     const flat = this.flat(ask.flat);
-    const draw = () => {
-      raster({ table: this.table, flat, order: ask.order, from: ask.from, to: ask.to, axis: ask.axis, height: ask.height, colours: ask.colours, paint: ask.paint, ...(ask.quick ? { most: 4 } : {}) }, out);
+    const input = { table: this.table, flat, order: ask.order, from: ask.from, to: ask.to, axis: ask.axis, height: ask.height, colours: ask.colours, paint: ask.paint, ...(ask.quick ? { most: 4 } : {}) };
+    const { wanted } = ask;
+    if (flat.complete && !wanted) {
+      raster(input, out);
       return true;
-    };
-    if (flat.complete) return draw();
-    // All rows are needed for the first time: in pieces, so that frames go on between them.
-    return this.inPieces(flat).then(draw);
+    }
+    return (async () => {
+      await this.inPieces(flat);
+      if (!wanted) {
+        raster(input, out);
+        return true;
+      }
+      for (let y = 0; y < ask.height; ) {
+        await pause();
+        if (!wanted()) return false;
+        const until = performance.now() + 8;
+        do {
+          const to = Math.min(ask.height, y + 4);
+          raster(input, out, y, to);
+          y = to;
+        } while (y < ask.height && performance.now() < until);
+      }
+      return true;
+    })();
   }
 
   stats(q: Query, order: Uint32Array, t0: number, t1: number): NameStats[] {
@@ -219,7 +241,7 @@ export class LocalSource implements TimelineSource {
 
   /** Flattens all rows, with frames between the pieces. */
   private async inPieces(flat: Flats): Promise<void> {
-    while (!flat.some(24)) await new Promise((next) => setTimeout(next));
+    while (!flat.some(12)) await pause();
   }
 
   private findGaps(flat: Flats): Gaps {

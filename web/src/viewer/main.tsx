@@ -26,7 +26,10 @@ async function sources(): Promise<TimelineSource[]> {
   for (const el of document.querySelectorAll<HTMLScriptElement>('script[type="text/plain"][id^="rollscope-timeline"]')) {
     const text = el.textContent ?? "";
     el.remove(); // its text would be kept beside the columns
-    out.push(await LocalSource.open(fromBase64(text.trim())));
+    const bytes = fromBase64(text.trim());
+    performance.mark("rollscope.base64");
+    out.push(await LocalSource.open(bytes));
+    performance.mark("rollscope.decoded");
   }
   const served = document.getElementById("rollscope-served");
   if (served) {
@@ -116,6 +119,7 @@ function Broken({ error }: { error: Error }) {
   );
 }
 
+performance.mark("rollscope.script"); // marks: where the time to the first picture goes, for bench/viewer.mjs
 startTheme();
 startKeys();
 const root = document.getElementById("app") as HTMLElement;
