@@ -33,6 +33,7 @@ func addPerf(a *kingpin.Application, e *env) {
 	cmd.Flag("json", "One JSON object a file and line, all views in it.").BoolVar(&asJSON)
 	cmd.Flag("all", "Keys whose value is unknown too.").BoolVar(&all)
 	cmd.Flag("key", "Only keys that fit this pattern (repeatable).").PlaceHolder("GLOB").StringsVar(&keys)
+	cmd.Flag("train", "What a rank of the trainer wrote of the step (slime's --save-debug-train-data, or JSON); joined by sample index (repeatable).").PlaceHolder("SHARD").StringsVar(&o.Train)
 	cmd.Flag("salvage", "Of a file that was cut, count what is there.").BoolVar(&o.Salvage)
 	cmd.Flag("reward-key", "Entry of a dict reward that counts (slime's --reward-key).").StringVar(&m.RewardKey)
 	cmd.Flag("reward-category", "Entry of a dict reward to count samples by (slime's --log-reward-category).").StringVar(&m.RewardCategory)
@@ -64,7 +65,7 @@ func addPerf(a *kingpin.Application, e *env) {
 		}
 		results, err := app.Perf(e.ctx, o)
 		if err != nil {
-			return err
+			return badInput("%w", err)
 		}
 		p := perfPrinter{e: e, compat: compat, all: all, keys: keys}
 		if asJSON {
@@ -121,8 +122,9 @@ func (p perfPrinter) lines(results []app.PerfResult) error {
 			File    string                 `json:"file"`
 			Error   string                 `json:"error,omitempty"`
 			Opaque  []string               `json:"opaque_classes,omitempty"`
+			Train   []string               `json:"training,omitempty"`
 			Metrics *rollout.MetricsResult `json:"metrics"`
-		}{File: r.File, Opaque: r.Opaque, Metrics: r.Result}
+		}{File: r.File, Opaque: r.Opaque, Train: r.Train, Metrics: r.Result}
 		if r.Err != nil {
 			line.Error = r.Err.Error()
 		}
@@ -233,6 +235,9 @@ func (p perfPrinter) failures(results []app.PerfResult) error {
 	for _, r := range results {
 		if len(r.Opaque) > 0 {
 			fmt.Fprintf(p.e.err, "%s: classes that are not here, shown as data: %s\n", r.File, strings.Join(r.Opaque, ", "))
+		}
+		for _, s := range r.Train {
+			fmt.Fprintf(p.e.err, "%s: %s\n", r.File, s)
 		}
 		if r.Result != nil && p.compat {
 			for _, f := range r.Result.CompatFailed {

@@ -74,6 +74,33 @@ var commands = []func(*kingpin.Application, *env){
 // leave is what kingpin's --help and --version panic with, since its Terminate must not return.
 type leave int
 
+// application is all commands with their flags, which print to what e has.
+func application(e *env) *kingpin.Application {
+	app := kingpin.New("rollscope", "Records what LLM engines and RL rollouts do, keeps it after the job ends, and explains it.")
+	app.Version("rollscope " + e.version).UsageWriter(e.out).ErrorWriter(e.err).Terminate(func(code int) { panic(leave(code)) })
+	app.HelpFlag.Short('h')
+	app.Flag("log.level", "Least severe message that is printed.").Default("info").EnumVar(&e.level, "debug", "info", "warn", "error")
+	app.Flag("log.format", "Form of the messages.").Default("text").EnumVar(&e.logForm, "text", "json")
+	app.UsageTemplate(usageTemplate).UsageFuncs(template.FuncMap{"CommandsToTwoColumns": commandColumns})
+	for _, add := range commands {
+		add(app, e)
+	}
+	return app
+}
+
+// joinDash writes `--flag -` as `--flag=-`: kingpin takes a dash that stands alone for an empty value.
+func joinDash(args []string) []string {
+	var out []string
+	for _, a := range args {
+		if n := len(out); a == "-" && n > 0 && strings.HasPrefix(out[n-1], "--") && !strings.Contains(out[n-1], "=") {
+			out[n-1] += "=-"
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
 func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -88,17 +115,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 			code = int(l)
 		}
 	}()
-	app := kingpin.New("rollscope", "Records what LLM engines and RL rollouts do, keeps it after the job ends, and explains it.")
-	app.Version("rollscope " + version).UsageWriter(out).ErrorWriter(errOut).Terminate(func(code int) { panic(leave(code)) })
-	app.HelpFlag.Short('h')
-	app.Flag("log.level", "Least severe message that is printed.").Default("info").EnumVar(&e.level, "debug", "info", "warn", "error")
-	app.Flag("log.format", "Form of the messages.").Default("text").EnumVar(&e.logForm, "text", "json")
-	app.UsageTemplate(usageTemplate).UsageFuncs(template.FuncMap{"CommandsToTwoColumns": commandColumns})
-	for _, add := range commands {
-		add(app, e)
-	}
-
-	_, err := app.Parse(args)
+	_, err := application(e).Parse(joinDash(args))
 	var exit *exitError
 	switch {
 	case err == nil:

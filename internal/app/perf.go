@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rollscope/rollscope/internal/dumps"
 	"github.com/rollscope/rollscope/internal/rollout"
 	"github.com/rollscope/rollscope/torchfile"
 )
@@ -13,6 +14,8 @@ type PerfOptions struct {
 	Files   []string
 	Metrics rollout.MetricOptions
 	Salvage bool // read what is there of a file that was cut, and mark it partial
+	// Train are the trainer's shards; each is joined with the dump of its step by the samples' indices.
+	Train []string
 }
 
 // PerfResult is one file's metrics, or why there are none.
@@ -20,6 +23,7 @@ type PerfResult struct {
 	File   string
 	Result *rollout.MetricsResult // nil with an error, unless part of the file could be read
 	Opaque []string               // classes of the file that nobody here has
+	Train  []string               // what the join with the trainer's shards has to say
 	Err    error
 }
 
@@ -28,14 +32,29 @@ type PerfResult struct {
 // not stop the others.
 func Perf(ctx context.Context, o PerfOptions) ([]PerfResult, error) {
 	out := make([]PerfResult, len(o.Files))
+	shards, bad := dumps.TrainShards(o.Train)
+	if len(bad) > 0 {
+		return nil, errors.Join(bad...)
+	}
 	metrics := make([]*rollout.Metrics, len(o.Files))
 	kinds := map[rollout.Kind][]*rollout.Metrics{}
 	for i, path := range o.Files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		m, hdr, err := perfOf(path, o)
-		out[i] = PerfResult{File: path, Err: err}
+		fo := o
+		out[i] = PerfResult{File: path}
+		if len(shards) > 0 {
+			j, err := dumps.JoinTrain(ctx, path, shards)
+			if err != nil {
+				out[i].Err = err
+				continue
+			}
+			fo.Metrics.Training = j.Training.Row
+			out[i].Train = dumps.Says(j)
+		}
+		m, hdr, err := perfOf(path, fo)
+		out[i].Err = err
 		if hdr == nil || m == nil {
 			continue
 		}
