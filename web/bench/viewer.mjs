@@ -1,6 +1,6 @@
 // Opens a saved timeline in Chromium and measures it:
 //   node bench/viewer.mjs PAGE.html [RUNS]
-// prints JSON: tti_ms (from navigation to the first painted picture), frames of panning, zooming and the
+// prints JSON: tti_ms (from navigation to the first painted picture; marks: its parts), frames of panning, zooming and the
 // density overview (time between frames and time to draw, p50 and p95), filter_ms, sort_ms, expand_ms,
 // renderer_rss_mb (peak of the renderer process), js_heap_mb. Each figure is the median of RUNS openings.
 import { chromium } from "playwright-core";
@@ -69,6 +69,7 @@ async function once() {
       };
       look();
     }));
+    const marks = await page.evaluate(() => Object.fromEntries(performance.getEntriesByType("mark").filter((m) => m.name.startsWith("rollscope.")).map((m) => [`${m.name.slice(10)}_ms`, m.startTime])));
     await page.waitForTimeout(800);
     const box = await page.locator(".tl-canvas").boundingBox();
     const cx = box.x + box.width * 0.55, cy = box.y + box.height * 0.6;
@@ -157,12 +158,13 @@ async function once() {
     const expand = await timed(`document.querySelector('[data-control="expanded"]').click()`);
     await page.waitForTimeout(400);
     const heap = await page.evaluate(() => performance.memory?.usedJSHeapSize / 1e6);
+    const rss = rendererPeak(server.process().pid); // before the collector's own tools come in
     const client = await page.context().newCDPSession(page);
     await client.send("HeapProfiler.collectGarbage");
     const kept = await page.evaluate(() => performance.memory?.usedJSHeapSize / 1e6);
     return {
-      tti_ms: tti, zoom, pan, scroll, overview, filter_ms: percentile(filter, 50), filter_max_ms: Math.max(...filter), sort_ms: percentile(sorts, 50), sort_max_ms: Math.max(...sorts), expand_ms: expand,
-      renderer_rss_mb: rendererPeak(server.process().pid), js_heap_mb: heap, js_heap_kept_mb: kept, errors,
+      tti_ms: tti, marks, zoom, pan, scroll, overview, filter_ms: percentile(filter, 50), filter_max_ms: Math.max(...filter), sort_ms: percentile(sorts, 50), sort_max_ms: Math.max(...sorts), expand_ms: expand,
+      renderer_rss_mb: rss, js_heap_mb: heap, js_heap_kept_mb: kept, errors,
     };
   } finally {
     await browser.close();

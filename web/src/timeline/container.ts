@@ -69,7 +69,7 @@ export class Strings {
 export interface Container {
   head: Head;
   columns: Map<string, NumberColumn | Strings>;
-  /** the bytes of a blob, inflated */
+  /** the bytes of a blob of attributes, details or texts, inflated */
   blob: (index: number) => Promise<Uint8Array>;
   /** how many bytes the container has */
   size: number;
@@ -105,9 +105,12 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
   blobs.forEach((b, i) => {
     if (!(b.offset >= 0 && b.bytes >= 0 && b.offset + b.bytes <= body.length)) fail(`blob ${i} lies outside of the file: it is cut`);
   });
-  const inflateBlob = async (i: number): Promise<Uint8Array> => {
+  const bytesOf = (i: number): Uint8Array => {
     const b = blobs[i] ?? fail(`blob ${i} of ${blobs.length}`);
-    const raw = body.subarray(b.offset, b.offset + b.bytes);
+    return body.subarray(b.offset, b.offset + b.bytes);
+  };
+  const inflateBlob = async (i: number, raw: Uint8Array): Promise<Uint8Array> => {
+    const b = blobs[i] as BlobHead;
     if (b.enc === "none") return raw;
     if (b.enc !== "deflate") fail(`blob ${i}: encoding ${String(b.enc)}`);
     if (!(b.raw >= 0 && b.raw <= MAX_BLOB)) fail(`blob ${i}: says it has ${b.raw} bytes`);
@@ -117,12 +120,16 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
   const used = [...new Set((head.columns ?? []).map((c) => c.blob))];
   await Promise.all(
     used.map(async (i) => {
-      const data = await inflateBlob(i);
+      const data = await inflateBlob(i, bytesOf(i));
       for (const c of head.columns) if (c.blob === i) columns.set(c.name, decodeColumn(c, data));
     }),
   );
   const { attrs, details, texts } = head;
-  return { head: { ...head, attrs: attrs ?? [], details: details ?? [], texts: texts ?? [] }, columns, blob: inflateBlob, size: bytes.length };
+  // What is read later is kept apart, so that the whole of the bytes can go.
+  const later = new Map<number, Uint8Array>();
+  for (const b of [...(attrs ?? []), ...(details ?? []), ...(texts ?? [])]) if (!later.has(b.blob) && blobs[b.blob]) later.set(b.blob, bytesOf(b.blob).slice());
+  const blob = (i: number) => inflateBlob(i, later.get(i) ?? fail(`blob ${i} holds no attributes, details or texts`));
+  return { head: { ...head, attrs: attrs ?? [], details: details ?? [], texts: texts ?? [] }, columns, blob, size: bytes.length };
 }
 
 /** Inflates raw deflate into exactly raw bytes; more or fewer is an error, so a bomb stops at its stated size. */

@@ -143,7 +143,7 @@ describe("over HTTP", () => {
   });
 
   test("the cache is bounded", async () => {
-    const s = await server(200);
+    const s = await server(16);
     const h = await HttpSource.open("/t/timelines/7", s.fetch_);
     const order = await h.order(Q);
     for (let k = 0; k < 60; k++) {
@@ -172,6 +172,23 @@ describe("over HTTP", () => {
     expect(out[3]).toBeGreaterThan(200);
     expect((await h.perfetto(Q, order, 0, 1)).size).toBeGreaterThan(5);
     expect([...(await h.find("reward=1"))].reduce((a, b) => a + b, 0)).toBe((await h.order({ ...Q, filter: "reward=1" })).length);
+  });
+
+  test("samples that are asked for together all come, and leave nothing behind", async () => {
+    const s = await server(20);
+    const h = await HttpSource.open("/t/timelines/7", s.fetch_);
+    const both = await Promise.all([h.sample(1), h.sample(2), h.text(1), h.text(2)]);
+    expect(both).toHaveLength(4);
+    expect(s.aborts()).toBe(0);
+    expect((h as unknown as { loading: Map<string, unknown> }).loading.size).toBe(0);
+    // Of statistics only the newest count.
+    const go = s.hold();
+    const order = new Uint32Array(0);
+    const old = h.stats(Q, order, 0, 1e6).then(() => "came", () => "aborted");
+    const fresh = h.stats(Q, order, 0, 2e6);
+    go();
+    expect(await old).toBe("aborted");
+    expect(await fresh).toHaveLength(1);
   });
 
   test("a filter that cannot be read, a server that fails", async () => {

@@ -257,14 +257,19 @@ export class HttpSource implements TimelineSource {
     });
   }
 
+  /** JSON of a kind of which only the newest counts. */
   private json = async (url: string, kind: string): Promise<Record<string, unknown>> => {
     this.loading.get(kind)?.abort();
     const stop = new AbortController();
     this.loading.set(kind, stop);
-    const res = await this.fetch_(url, { signal: stop.signal });
-    if (!res.ok) throw await problem(res, url);
-    const body = (await res.json()) as Record<string, unknown>;
-    return "data" in body && typeof body["data"] === "object" && body["data"] !== null ? (body["data"] as Record<string, unknown>) : body;
+    try {
+      const res = await this.fetch_(url, { signal: stop.signal });
+      if (!res.ok) throw await problem(res, url);
+      const body = (await res.json()) as Record<string, unknown>;
+      return "data" in body && typeof body["data"] === "object" && body["data"] !== null ? (body["data"] as Record<string, unknown>) : body;
+    } finally {
+      if (this.loading.get(kind) === stop) this.loading.delete(kind);
+    }
   };
 
   private askStats(q: Query, t0: number, t1: number, kind: string): Promise<Record<string, unknown>> {
@@ -366,7 +371,7 @@ export class HttpSource implements TimelineSource {
   sample(row: number): Promise<Sample> {
     const known = this.samples.get(row);
     if (known) return known;
-    const made = this.json(`${this.base}/rows/${row}`, "sample").then((s): Sample => {
+    const made = this.json(`${this.base}/rows/${row}`, `sample ${row}`).then((s): Sample => {
       const items = Array.isArray(s["items"]) ? (s["items"] as Record<string, unknown>[]) : [];
       const detail = s["details"];
       return {
@@ -381,7 +386,7 @@ export class HttpSource implements TimelineSource {
   }
 
   async text(row: number): Promise<Text> {
-    const t = await this.json(`${this.base}/rows/${row}/text`, "text");
+    const t = await this.json(`${this.base}/rows/${row}/text`, `text ${row}`);
     const str = (v: unknown) => (v === null || v === undefined ? null : typeof v === "string" ? v : JSON.stringify(v, null, 1));
     return { prompt: str(t["prompt"]), response: str(t["response"]), note: t["tokens_available"] === true && !t["response"] ? "The dump has tokens and no text." : "" };
   }
