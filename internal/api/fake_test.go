@@ -122,6 +122,8 @@ func newAPI(t testing.TB, change ...func(*Options)) *API {
 		Targets:    fakeTargets{},
 		Rules:      fakeRules{},
 		Boards:     fakeBoards{},
+		Rollouts:   fakeRollouts{},
+		Timelines:  fakeTimelines{timelineOf(t)},
 		Drops:      func() []Drop { return []Drop{{Source: "sglang/10.0.0.1:30000", Reason: "duplicate", Count: 3}} },
 		Notices:    func() []Warning { return []Warning{{Code: "filesystem", Message: "on NFS", Hint: "use a local disk"}} },
 		ConfigView: func() ConfigView {

@@ -13,7 +13,11 @@ import (
 
 // sample turns a route's path into one that can be asked for.
 func sample(r Route) string {
-	path := strings.NewReplacer("{id}", "ttft", "{uid}", "rollscope-golden", "{name}", "job").Replace(r.Path)
+	path := strings.NewReplacer("{id}", "ttft", "{uid}", "rollscope-golden", "{name}", "job",
+		"{run}", "math-7b", "{kind}", "train", "{step}", "7", "{row}", "0").Replace(r.Path)
+	if strings.Contains(r.Path, "/timelines/{id}") {
+		path = strings.Replace(path, "/ttft", "/"+url.PathEscape(fakeTimeline), 1)
+	}
 	if r.Path == ours+"/boards/{id}" {
 		path = ours + "/boards/golden"
 	}
@@ -204,9 +208,9 @@ func TestExternalURL(t *testing.T) {
 
 func TestPanicIsAnError(t *testing.T) {
 	a := newAPI(t, func(o *Options) {
-		o.Reader = nil // a nil interface: every use panics
+		o.Catalog = nil // a nil interface: every use panics
 	})
-	w := ask(a, "GET", ours+"/status", "")
+	w := ask(a, "GET", ours+"/signals", "")
 	if w.Code != 500 || !strings.Contains(w.Body.String(), `"code":"internal"`) || strings.Contains(w.Body.String(), "nil pointer") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -27,9 +27,17 @@ type TimelineSource interface {
 // timelineType is the media type of a container.
 const timelineType = "application/vnd.rollscope.timeline"
 
+// noTimelines is the error of every route while there is no source.
+func (a *API) noTimelines(r *http.Request) error {
+	if a.Timelines != nil {
+		return nil
+	}
+	return &Error{Code: "not_enabled", Message: "this process has no timelines", Where: r.URL.Path}
+}
+
 func (a *API) timelineOf(r *http.Request) (*timeline.Index, error) {
-	if a.Timelines == nil {
-		return nil, &Error{Code: "not_enabled", Message: "this process has no timelines", Where: r.URL.Path}
+	if err := a.noTimelines(r); err != nil {
+		return nil, err
 	}
 	return a.Timelines.Timeline(r.Context(), r.PathValue("id"))
 }
@@ -80,7 +88,11 @@ func (a *API) container(ask func(r *http.Request) (func(io.Writer) error, error)
 func queryFailure(err error) error {
 	var q *timeline.QueryError
 	if errors.As(err, &q) {
-		return &Error{Code: "bad_query", Message: q.Error(), Where: "filter", Hint: "docs/rollouts.md says what a filter may hold"}
+		where := "filter"
+		if q.At < 0 { // its message says which part it is about
+			where = "query"
+		}
+		return &Error{Code: "bad_query", Message: q.Error(), Where: where, Hint: "docs/rollouts.md says what a filter may hold"}
 	}
 	return err
 }
@@ -297,8 +309,8 @@ func (a *API) getTimelineRow(r *http.Request) (any, error) {
 }
 
 func (a *API) getTimelineText(r *http.Request) (any, error) {
-	if a.Timelines == nil {
-		return nil, notFound(r.URL.Path)
+	if err := a.noTimelines(r); err != nil {
+		return nil, err
 	}
 	n, err := rowOf(r)
 	if err != nil {
