@@ -166,7 +166,7 @@ export function fit(ctx: CanvasRenderingContext2D, text: string, room: number): 
   const key = `${Math.round(room)} ${ctx.font} ${shown}`;
   const found = known.get(key);
   if (found !== undefined) return found;
-  const plain = shown.replace(/[\u0000-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "·");
+  const plain = shown.replace(/[\u0000-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g, "·");
   let out = plain;
   if (ctx.measureText(plain).width > room) {
     let lo = 0, hi = plain.length;

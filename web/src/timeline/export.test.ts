@@ -46,6 +46,7 @@ describe("words", () => {
   test("values of any kind are one line of text", () => {
     expect(valueText({ a: [1] })).toBe('{"a":[1]}');
     expect(valueText(undefined)).toBe("");
+    expect(valueText("\u202etxt.exe\u0000")).toBe("⟨U+202E⟩txt.exe⟨U+0000⟩");
     expect(valueText("x".repeat(5000), 10)).toBe("xxxxxxxxxx… (5,000 characters)");
   });
   test("every row and every sort has words", async () => {

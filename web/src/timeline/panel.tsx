@@ -11,7 +11,7 @@ import type { Pane } from "./pane";
 import type { Sample, Slot, Text } from "./source";
 import { CLASS_NAMES, ITEM_FLAGS, OPEN, ORPHAN, PHASE, PHASES, PHASE_HELD_BY, POINT, ROW_FLAGS, rowName } from "./table";
 import { CLASS_TOKENS } from "./colours";
-import { valueText } from "./words";
+import { valueText, visible } from "./words";
 
 export interface PanelLink {
   label: string;
@@ -354,7 +354,8 @@ function Pairs({ title, value }: { title: string; value: Record<string, unknown>
 
 function Value({ v }: { v: unknown }) {
   const all = useSignal(false);
-  const text = typeof v === "string" ? v : v === null ? "null" : typeof v === "object" ? JSON.stringify(v, null, 1) : String(v);
+  const compact = typeof v === "string" ? v : JSON.stringify(v) ?? "";
+  const text = visible(typeof v !== "string" && compact.length > 60 ? JSON.stringify(v, null, 1) : compact);
   if (text.length <= 400 || all.value) return <>{text}</>;
   return <>{text.slice(0, 400)}… <button type="button" class="quiet" onClick={() => (all.value = true)}>all {grouped(text.length, 0)} characters</button></>;
 }
@@ -396,8 +397,8 @@ function Texts({ pane, row }: { pane: Pane; row: number }) {
       ) : (
         <>
           {text.note && <p class="calm">{text.note}</p>}
-          {text.prompt !== null && <><h4>prompt</h4><pre class="tl-text" tabIndex={0}>{text.prompt}</pre></>}
-          {text.response !== null && <><h4>response</h4><pre class="tl-text" tabIndex={0}>{text.response}</pre></>}
+          {text.prompt !== null && <><h4>prompt</h4><pre class="tl-text" tabIndex={0}>{visible(text.prompt)}</pre></>}
+          {text.response !== null && <><h4>response</h4><pre class="tl-text" tabIndex={0}>{visible(text.response)}</pre></>}
         </>
       )}
     </Section>

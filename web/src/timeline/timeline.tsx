@@ -44,7 +44,7 @@ export function Timeline(p: TimelineProps) {
   const onView = useRef(p.onView);
   onView.current = p.onView;
   const [help, setHelp] = useState(false);
-  const model = useMemo(() => new Model(p.sources, p.view ?? START, (v) => onView.current?.(v)), [p.sources]);
+  const model = useMemo(() => new Model(p.sources, fitting(p.view ?? START), (v) => onView.current?.(v)), [p.sources]);
   useEffect(() => () => model.dispose(), [model]);
   const shown = useRef(p.view);
   useEffect(() => {
@@ -145,6 +145,11 @@ export function Timeline(p: TimelineProps) {
       )}
     </div>
   );
+}
+
+/** In a narrow window the details lie over the picture: they stay closed until they are asked for. */
+function fitting(v: View): View {
+  return v.tab === START.tab && matchMedia("(max-width: 1279px)").matches ? { ...v, tab: "none" } : v;
 }
 
 /** Arrow keys belong to the picture only while it has the focus. */

@@ -43,8 +43,13 @@ export function rowSentence(source: TimelineSource, r: number, origin: number): 
   return parts.join(", ");
 }
 
+/** Text that would turn the text around it, or show nothing, is named instead. */
+export function visible(s: string): string {
+  return s.replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g, (c) => `⟨U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}
+
 /** A JSON value as one line of text, cut to so many characters. */
 export function valueText(v: unknown, most = 2000): string {
-  const s = typeof v === "string" ? v : v === undefined ? "" : JSON.stringify(v);
+  const s = visible(typeof v === "string" ? v : v === undefined ? "" : JSON.stringify(v));
   return s.length > most ? `${s.slice(0, most)}… (${grouped(s.length, 0)} characters)` : s;
 }
