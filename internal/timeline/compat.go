@@ -91,8 +91,9 @@ type Compat struct {
 	start, end float64
 
 	reader compatReader
-	jobs   chan *compatJob
-	free   chan *compatJob
+	fill   *compatBatch // what Add renders into
+	jobs   chan *compatBatch
+	free   chan *compatBatch
 	done   chan struct{}
 	err    error // of the rows' writer; read after done
 	failed atomic.Bool
@@ -100,22 +101,31 @@ type Compat struct {
 
 // NewCompat begins the cache of f.
 func NewCompat(w io.Writer, f *torchfile.File, opts CompatOptions) *Compat {
-	const depth = 4
 	p := &Compat{
 		w: w, f: f, opts: opts, rows: spill{dir: opts.TempDir, digest: opts.Digest},
-		jobs: make(chan *compatJob, depth), free: make(chan *compatJob, depth+2), done: make(chan struct{}),
+		jobs: make(chan *compatBatch, 1), free: make(chan *compatBatch, 3), done: make(chan struct{}), fill: &compatBatch{},
 	}
 	p.reader.left = 64*f.Size() + 1<<30
-	for range depth + 2 {
-		p.free <- &compatJob{}
-	}
+	p.free <- &compatBatch{}
+	p.free <- &compatBatch{}
 	p.inPlace()
 	go p.write()
 	return p
 }
 
+// compatBatch is entries on their way: to wake the other goroutine for each would cost more than to
+// make a row.
+type compatBatch struct {
+	jobs [32]compatJob
+	n    int
+	size int // bytes in the buffers
+}
+
+const compatBatchSize = 1 << 20
+
 // Close writes what is left, and the head.
 func (p *Compat) Close() (CompatStats, error) {
+	p.jobs <- p.fill
 	close(p.jobs)
 	<-p.done
 	if p.err != nil {
@@ -191,28 +201,36 @@ func (p *Compat) inPlace() {
 func (p *Compat) write() {
 	defer close(p.done)
 	var b compatBuilder
-	for j := range p.jobs {
-		if p.err == nil {
-			row := b.build(j)
-			if p.stats.Rows > 0 {
-				p.err = p.rows.write(comma)
-			}
+	for batch := range p.jobs {
+		for i := range batch.jobs[:batch.n] {
 			if p.err == nil {
-				p.err = p.rows.write(row)
+				p.row(&b, &batch.jobs[i])
 			}
-			if p.stats.Rows == 0 || b.start < p.start {
-				p.start = b.start
-			}
-			if p.stats.Rows == 0 || b.end > p.end {
-				p.end = b.end
-			}
-			p.stats.Rows++
-			p.stats.Items += len(b.order)
-			p.failed.Store(p.err != nil)
+			batch.jobs[i].reset()
 		}
-		j.reset()
-		p.free <- j
+		batch.n, batch.size = 0, 0
+		p.failed.Store(p.err != nil)
+		p.free <- batch
 	}
+}
+
+// row makes and writes one row.
+func (p *Compat) row(b *compatBuilder, j *compatJob) {
+	row := b.build(j)
+	if p.stats.Rows > 0 {
+		p.err = p.rows.write(comma)
+	}
+	if p.err == nil {
+		p.err = p.rows.write(row)
+	}
+	if p.stats.Rows == 0 || b.start < p.start {
+		p.start = b.start
+	}
+	if p.stats.Rows == 0 || b.end > p.end {
+		p.end = b.end
+	}
+	p.stats.Rows++
+	p.stats.Items += len(b.order)
 }
 
 var comma = []byte{','}
@@ -262,7 +280,8 @@ func (p *Compat) Add(v torchfile.Value) error {
 	if p.opts.Progress != nil && p.stats.Samples%512 == 0 {
 		p.opts.Progress(p.stats.Samples)
 	}
-	j := <-p.free
+	batch := p.fill
+	j := &batch.jobs[batch.n]
 	p.reader.mended = false
 	ok := p.reader.sample(j, v, at)
 	p.stats.Events += len(j.events)
@@ -272,10 +291,14 @@ func (p *Compat) Add(v torchfile.Value) error {
 	}
 	if !ok {
 		j.reset()
-		p.free <- j
 		return nil
 	}
-	p.jobs <- j
+	batch.n++
+	batch.size += len(j.buf)
+	if batch.n == len(batch.jobs) || batch.size >= compatBatchSize {
+		p.jobs <- batch
+		p.fill = <-p.free
+	}
 	return nil
 }
 
