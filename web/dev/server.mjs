@@ -8,6 +8,7 @@ import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { BOARDS, METRICS, RULES } from "./catalog.mjs";
 import { fleetValue, INFOS, level, makeFleet, stateOf, value } from "./fleet.mjs";
+import { rollouts } from "./rollouts.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const fixture = process.env.FIXTURE ?? "live";
@@ -24,7 +25,7 @@ const iso = (ms) => new Date(ms).toISOString();
 
 const MIME = { ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8", ".txt": "text/plain" };
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const PAGES = ["/", "/engines", "/alerts", "/explore", "/graph"];
+const PAGES = ["/", "/engines", "/rollouts", "/alerts", "/explore", "/graph"];
 
 const envelope = (data, more = {}) => ({ data, state: "value", warnings: [], dropped: [], partial: false, ...more });
 const num = (v, e) => (v === undefined ? { value: null, state: "not_applicable" } : v === null ? { value: null, ...(e ? stateOf(e) : { state: "idle", reason: "no events" }) } : { value: v, state: "value" });
@@ -219,6 +220,10 @@ function api(path, q) {
   if (path === "/metrics-catalog") return envelope(METRICS);
   if (path === "/alerts") return envelope({ alerts: alerts(), rules: fleet.length ? RULES : [], receivers: fixture === "live" ? ["http://alertmanager:9093 (alertmanager)", "http://hooks.local/x (webhook)"] : [] });
   if (path === "/boards") return envelope(BOARDS);
+  if (path === "/rollouts" || path.startsWith("/rollouts/")) {
+    const data = rollouts(path, q, fixture);
+    return data && envelope(data);
+  }
   return null;
 }
 

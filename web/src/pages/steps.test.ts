@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type * as api from "../api/types";
-import { barAt, bars, compare, neighbour, stepNumber } from "./steps";
+import { barAt, bars, compare, curvesOf, middle, neighbour, stepNumber, superseded } from "./steps";
 
 const num = (value: number | null): api.Number => (value === null ? { value, state: "unknown", reason: "no rollout time" } : { value, state: "value" });
 
@@ -27,6 +27,21 @@ describe("bars", () => {
     expect(b.reduce((n, x) => n + x.count, 0)).toBe(10_000);
     const top = b.find((x) => x.value === 900)!;
     expect(top.step).toBe(5_003);
+  });
+
+  test("a young run grows from the left, and an old one fills the plot", () => {
+    const one = bars([step(0, 10)], "", "step", 880);
+    expect(one.bars[0]!.width).toBeLessThan(60);
+    expect(one.used).toBeLessThan(60);
+    const full = bars(Array.from({ length: 200 }, (_, i) => step(i, 10)), "", "step", 880);
+    expect(full.used).toBeGreaterThan(870);
+    expect(full.used).toBeLessThanOrEqual(880);
+  });
+
+  test("over time a bar is as wide as its step was long, in the order of time", () => {
+    const at = (s: number) => new Date(s * 1000).toISOString();
+    const { bars: b } = bars([step(0, 10, { start: at(0), end: at(10) }), step(1, 5, { start: at(80), end: at(100) }), step(2, 5, { start: at(40), end: at(60) })], "", "time", 1000);
+    expect(b.map((x) => [x.step, Math.round(x.x), Math.round(x.width)])).toEqual([[0, 0, 100], [2, 400, 200], [1, 800, 200]]);
   });
 
   test("an unknown number is no zero, and a step without times has no place in time", () => {
@@ -56,4 +71,26 @@ test("the neighbour of a step", () => {
   expect(neighbour(s, 0, 1)).toBe(5);
   expect(neighbour(s, 5, 1)).toBeUndefined();
   expect(neighbour(s, 4, 1)).toBeUndefined();
+});
+
+test("steps of a course that was given up", () => {
+  const at = (id: number, begin: number, more: Partial<api.Step> = {}) => step(id, 10, { start: new Date(begin * 1000).toISOString(), end: new Date((begin + 50) * 1000).toISOString(), ...more });
+  // 0 to 4 ran; then the run went back to 2 and has reached 3.
+  const again = [at(0, 0), at(1, 100), at(2, 600, { attempts: 2, attempt: 1 }), at(3, 700, { attempts: 2, attempt: 1 }), at(4, 400)];
+  expect([...superseded(again)]).toEqual([4]);
+  expect(superseded([at(0, 0), at(1, 100), at(2, 200)]).size).toBe(0);
+  // A step that began in the one before, or that has no times, is none.
+  expect(superseded([at(0, 100), at(1, 80), step(2, 1, { start: null, end: null })]).size).toBe(0);
+});
+
+test("the median needs three values", () => {
+  expect(middle([step(0, 1), step(1, 9)], "")).toBeNull();
+  expect(middle([step(0, 1), step(1, null), step(2, 9), step(3, 2)], "")).toBe(2);
+});
+
+test("an evaluation's curves are its own", () => {
+  const curve = (key: string, axis: string): api.Curve => ({ key, axis, source: "dump", unit: "" });
+  const all = [curve("perf/x", "rollout/step"), curve("train/loss", "train/step"), curve("eval/a", "eval/step")];
+  expect(curvesOf(all, "train").map((c) => c.key)).toEqual(["perf/x", "train/loss"]);
+  expect(curvesOf(all, "eval").map((c) => c.key)).toEqual(["eval/a"]);
 });

@@ -1,6 +1,7 @@
 // The steps of a run as bars on a plot: which step lies where, and what stands at its sides. Pure; painted
 // by stepschart.tsx.
 import type * as api from "../api/types";
+import { median } from "../format/number";
 import { parseApiTime } from "../format/time";
 
 /** What one bar or one point of the chart is about. */
@@ -22,43 +23,85 @@ export function stepNumber(s: api.Step, metric: string): api.Number {
   return s.values[metric] ?? { value: null, state: "unknown", reason: "the step does not have it" };
 }
 
-/** Where a step stands on the axis: its id, or the middle of its time; NaN when it has no time. */
-export function place(s: api.Step, axis: "step" | "time"): number {
-  if (axis === "step") return s.id;
-  const [from, to] = [parseApiTime(s.start), parseApiTime(s.end)];
-  return (from + to) / 2;
+/** Where a step begins and ends on the axis: around its id, or its time; NaN when it has none. */
+export function place(s: api.Step, axis: "step" | "time"): [number, number] {
+  return axis === "step" ? [s.id - 0.5, s.id + 0.5] : [parseApiTime(s.start), parseApiTime(s.end)];
 }
 
-/** Bars of steps in width pixels. Steps that share a pixel become one bar with the largest value, so that a slow one is never hidden. */
-export function bars(steps: readonly api.Step[], metric: string, axis: "step" | "time", width: number): { bars: StepBar[]; min: number; max: number } {
-  const at = steps.map((s) => place(s, axis));
+/** The widest place of one step in pixels: a young run grows from the left instead of being blown up. */
+const SLOT = 44;
+
+export interface Laid {
+  bars: StepBar[];
+  /** what the plot covers: ids, or milliseconds */
+  min: number;
+  max: number;
+  /** pixels from the left that steps take; the rest is room for those to come */
+  used: number;
+}
+
+/**
+ * Bars of steps in width pixels: over ids of equal width, over time as wide as the step was long. Steps
+ * that share a pixel become one bar with the largest value, so that a slow one is never hidden.
+ */
+export function bars(steps: readonly api.Step[], metric: string, axis: "step" | "time", width: number): Laid {
+  const at = steps.map((s, i) => ({ i, span: place(s, axis) })).filter(({ span: [a, b] }) => b >= a);
+  at.sort((a, b) => a.span[0] - b.span[0]);
   let min = Infinity;
   let max = -Infinity;
-  for (const x of at) {
-    if (x < min) min = x;
-    if (x > max) max = x;
+  for (const { span: [a, b] } of at) {
+    if (a < min) min = a;
+    if (b > max) max = b;
   }
-  if (!(max >= min) || width <= 0) return { bars: [], min: 0, max: 1 };
-  // Half a bar of room at both ends. Over time the bars are as wide as steps are long.
-  const room = axis === "step" ? 0.5 : Math.max(1, (max - min) / Math.max(2, 2 * (steps.length - 1)));
-  const scale = width / (max - min + 2 * room);
-  const slot = axis === "step" ? scale : Math.max(1, width / steps.length);
-  const wide = Math.max(1, Math.min(28, slot - (slot >= 4 ? 2 : 0)));
+  if (!(max >= min) || width <= 0) return { bars: [], min: 0, max: 1, used: 0 };
+  if (max === min) max = min + 1;
+  if (axis === "step") max = Math.max(max, min + width / SLOT);
+  const scale = width / (max - min);
   const out: StepBar[] = [];
-  steps.forEach((s, i) => {
-    const middle = at[i] as number;
-    if (!Number.isFinite(middle)) return;
-    const x = (middle - min + room) * scale - wide / 2;
-    const n = stepNumber(s, metric);
+  let used = 0;
+  for (const { i, span: [a, b] } of at) {
+    const slot = (b - a) * scale;
+    const gap = axis === "step" && slot >= 4 ? Math.max(2, slot * 0.14) : 0;
+    const x = (a - min) * scale + gap / 2;
+    const wide = Math.max(1, slot - gap);
+    const n = stepNumber(steps[i] as api.Step, metric);
+    used = Math.max(used, x + wide);
     const last = out[out.length - 1];
-    if (last && x - last.x < Math.max(1, wide * 0.5)) {
+    if (last && x - last.x < 1) {
       last.count++;
+      last.width = Math.max(last.width, x + wide - last.x);
       if (n.value !== null && (last.value === null || n.value > last.value)) Object.assign(last, { step: i, value: n.value, reason: "" });
-      return;
+      continue;
     }
     out.push({ step: i, count: 1, x, width: wide, value: n.value, reason: n.reason ?? n.state });
-  });
-  return { bars: out, min: min - room, max: max + room };
+  }
+  return { bars: out, min, max, used };
+}
+
+/**
+ * Steps of a course that was given up: they had ended before a step with a lower id began, so the run went
+ * back to a checkpoint and has not come as far again. Their ids.
+ */
+export function superseded(steps: readonly api.Step[]): Set<number> {
+  const out = new Set<number>();
+  let began = -Infinity;
+  for (const s of [...steps].sort((a, b) => a.id - b.id)) {
+    const [from, to] = [parseApiTime(s.start), parseApiTime(s.end)];
+    if (to < began) out.add(s.id);
+    else if (from > began) began = from;
+  }
+  return out;
+}
+
+/** The median of what is known of a metric over the steps; null under three values. */
+export function middle(steps: readonly api.Step[], metric: string): number | null {
+  const known = steps.map((s) => stepNumber(s, metric).value).filter((v): v is number => v !== null);
+  return known.length < 3 ? null : median(known);
+}
+
+/** What can be drawn over steps of a kind: an evaluation has its own keys and its own axis. */
+export function curvesOf(curves: readonly api.Curve[], kind: "train" | "eval"): api.Curve[] {
+  return curves.filter((c) => (c.axis === "eval/step") === (kind === "eval"));
 }
 
 /** The bar under a pixel, or the nearest within reach; -1 without one. */
@@ -67,7 +110,7 @@ export function barAt(list: readonly StepBar[], x: number, reach = 8): number {
   let distance = reach;
   list.forEach((b, i) => {
     const d = x < b.x ? b.x - x : x > b.x + b.width ? x - b.x - b.width : 0;
-    if (d < distance || (d === 0 && best < 0)) {
+    if (d < distance || d === 0) { // of bars that overlap the one on top
       best = i;
       distance = d;
     }

@@ -10,7 +10,7 @@ import { change, view } from "../state/view";
 import "../timeline/timeline.css";
 
 /** ids of timelines: the step's, and that of the one it is compared with. */
-export function StepTimeline({ ids, onStep }: { ids: string[]; onStep: (d: 1 | -1) => void }) {
+export function StepTimeline({ ids, step, onStep }: { ids: string[]; step: number; onStep: (d: 1 | -1) => void }) {
   const [list, setList] = useState<HttpSource[]>([]);
   const [error, setError] = useState("");
   const key = ids.join("\n");
@@ -35,11 +35,11 @@ export function StepTimeline({ ids, onStep }: { ids: string[]; onStep: (d: 1 | -
     };
   }, [key]);
   if (error) return <section class="panel"><p class="calm bad" role="alert">the timeline cannot be read: {error}</p></section>;
-  if (list.length === 0) return <section class="panel step-timeline" aria-label="timeline"><LoadingBar on /></section>;
-  return <Opened key={key} list={list} onStep={onStep} />;
+  if (list.length === 0) return <div class="step-timeline"><div class="panel"><LoadingBar on /></div></div>;
+  return <Opened key={key} list={list} step={step} onStep={onStep} />;
 }
 
-function Opened({ list, onStep }: { list: HttpSource[]; onStep: (d: 1 | -1) => void }) {
+function Opened({ list, step, onStep }: { list: HttpSource[]; step: number; onStep: (d: 1 | -1) => void }) {
   // The URL's view is read once, and again when it changes from outside: a link to a sample, the way back.
   const written = useRef(view.peek().timeline);
   const [shown, setShown] = useState<View>(() => decodeView(view.peek().timeline, list.length));
@@ -53,11 +53,12 @@ function Opened({ list, onStep }: { list: HttpSource[]; onStep: (d: 1 | -1) => v
     const text = encodeView(v);
     if (text === written.current) return;
     written.current = text;
-    change({ timeline: text }, "replace");
+    // Who moves in a step stays with it: the next one that is born does not take its place.
+    change({ timeline: text, rollout: String(step) }, "replace");
   };
   return (
-    <section class="panel step-timeline" aria-label="timeline">
-      <Timeline sources={list} view={shown} onView={keep} theme={theme.value} where={false} help={false} onStep={onStep} />
-    </section>
+    <div class="step-timeline">
+      <Timeline sources={list} view={shown} onView={keep} theme={theme.value} where={false} onStep={onStep} />
+    </div>
   );
 }
