@@ -15,6 +15,8 @@ func runOf(sort string, n int) []byte {
 			e.buf = appendInt(e.buf, 1)
 		case "tokens":
 			e.buf = appendInt(e.buf, []int64{rnd.Int64N(256), rnd.Int64N(65536), rnd.Int64N(65536), rnd.Int64N(65536), 65536 + rnd.Int64N(80000)}[rnd.IntN(5)])
+		case "common tokens": // as most texts have them
+			e.buf = appendInt(e.buf, []int64{rnd.Int64N(256), 65536 + rnd.Int64N(80000), 256 + rnd.Int64N(65280)}[min(2, rnd.IntN(33))])
 		case "floats":
 			e.buf = append(e.buf, opBinFloat, 0xbf, 1, 2, 3, 4, 5, 6, byte(rnd.Uint32()))
 		case "mixed":
@@ -36,7 +38,7 @@ func runOf(sort string, n int) []byte {
 // TestScanRun cuts runs at every place near their end: never more elements than are whole, and the
 // fast loops agree with the cursor.
 func TestScanRun(t *testing.T) {
-	for _, sort := range []string{"mask", "tokens", "floats", "mixed"} {
+	for _, sort := range []string{"mask", "tokens", "common tokens", "floats", "mixed"} {
 		for n := range 200 {
 			b := append(runOf(sort, n), opAppends)
 			end, got, what := scanRun(b, 0)
@@ -66,7 +68,7 @@ func TestScanRun(t *testing.T) {
 }
 
 func BenchmarkScanRun(b *testing.B) {
-	for _, sort := range []string{"mask", "tokens", "floats"} {
+	for _, sort := range []string{"mask", "tokens", "common tokens", "floats"} {
 		data := append(runOf(sort, 4000), opAppends)
 		b.Run(sort, func(b *testing.B) {
 			b.SetBytes(int64(len(data)))
