@@ -212,7 +212,7 @@ loop:
 		switch op {
 		case opMark:
 			if len(k.st) > 0 && pos+1 < end && runInfo[data[pos+1]] != 0 {
-				stop, n, _ := scanRun(data, pos+1)
+				stop, n, _ := m.scanRun(pos+1, end)
 				if stop < end && data[stop] == opAppends && cellKind(k.st[len(k.st)-1].a) == ckDeferred {
 					d.ops += int64(n)
 					pos = stop + 1

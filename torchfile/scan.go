@@ -83,8 +83,8 @@ func (f *File) Scan(opts ScanOptions, visit func(Element) error) (d *Doc, err er
 	m := &machine{d: d, data: src, flt: newFilter(opts.Path, opts.Fields, opts.Except, true), want: -1}
 	m.emit = &emitter{visit: visit, index: opts.Index}
 	if f.mapped != nil && f.pickleAt >= 0 && len(src) > 2*readAhead {
-		m.emit.ahead = newPrefetcher(f.mapped, f.pickleAt, f.pickleAt+len(src))
-		defer m.emit.ahead.stop()
+		m.ahead = newScout(f, src)
+		defer m.ahead.stop()
 	}
 	d, err = d.finish(m)
 	switch {
@@ -151,8 +151,7 @@ type emitter struct {
 	packed  int // memo pages that were packed
 
 	base    height // what to go back to after each element
-	ahead   *prefetcher
-	dropped int // pages of the map before this offset were given back
+	dropped int    // pages of the map before this offset were given back
 }
 
 const (
@@ -246,7 +245,7 @@ func (e *emitter) upTo(m *machine, items []slot, pos int) error {
 		}
 	}
 	m.emitted = len(m.st)
-	return e.forget(d, pos)
+	return e.forget(m, pos)
 }
 
 func (e *emitter) element(m *machine, s *slot, end int, partial bool) error {
@@ -273,7 +272,8 @@ func (e *emitter) element(m *machine, s *slot, end int, partial bool) error {
 }
 
 // forget gives back what was decoded for the elements visited so far.
-func (e *emitter) forget(d *Doc, pos int) error {
+func (e *emitter) forget(m *machine, pos int) error {
+	d := m.d
 	low := min(e.memoLow, d.lowPut)
 	for i := low; i < d.memo.n; i++ {
 		a := d.memo.get(i)
@@ -300,49 +300,10 @@ func (e *emitter) forget(d *Doc, pos int) error {
 		dropPages(f.mapped, f.pickleAt+e.dropped, f.pickleAt+to)
 		e.dropped = to
 	}
-	if e.ahead != nil {
-		e.ahead.at(d.f.pickleAt + pos)
+	if m.ahead != nil {
+		m.ahead.at(pos)
 	}
 	return nil
-}
-
-// prefetcher has the pages ahead of a scan mapped by another thread.
-type prefetcher struct {
-	next, end int // what was not asked for yet
-	windows   chan [2]int
-	done      chan struct{}
-}
-
-const readAhead = 8 << 20
-
-func newPrefetcher(mapped []byte, from, end int) *prefetcher {
-	p := &prefetcher{next: from, end: end, windows: make(chan [2]int, 2), done: make(chan struct{})}
-	go func() {
-		defer close(p.done)
-		for w := range p.windows {
-			populate(mapped, w[0], w[1])
-		}
-	}()
-	p.at(from)
-	return p
-}
-
-// at asks for what lies ahead of pos, unless that was asked for or the thread is behind.
-func (p *prefetcher) at(pos int) {
-	for p.next < p.end && p.next < pos+readAhead {
-		to := min(max(p.next, pos)+readAhead/2, p.end)
-		select {
-		case p.windows <- [2]int{max(p.next, pos), to}:
-			p.next = to
-		default:
-			return
-		}
-	}
-}
-
-func (p *prefetcher) stop() {
-	close(p.windows)
-	<-p.done
 }
 
 // demote turns a memo entry that refers to something decoded into where that begins.

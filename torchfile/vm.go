@@ -41,6 +41,7 @@ type machine struct {
 	pendRole uint8
 	emitted  int // of the target's current batch: stack height up to which elements were visited
 	emit     *emitter
+	ahead    *scout // nil for small files and parts
 	skips    skipper
 
 	// Decoding a part again (see replay).
@@ -363,7 +364,7 @@ func (m *machine) packed(pos, end int, steps *int) int {
 	if l.kind != KindList || l.flags&flagAtStart != 0 || l.role == roleTarget || (l.n != 0 && (l.flags&flagRun == 0 || !m.follows(l, pos))) {
 		return 0
 	}
-	stop, count, what := scanRun(m.data[:end], pos+1)
+	stop, count, what := m.scanRun(pos+1, end)
 	*steps += 1
 	m.d.ops += int64(count)
 	if count == 0 || stop >= end || m.data[stop] != opAppends || int(l.n)+count > math.MaxInt32 {
@@ -377,6 +378,14 @@ func (m *machine) packed(pos, end int, steps *int) int {
 	l.n += uint32(count)
 	l.what |= what
 	return stop + 1
+}
+
+// scanRun is [scanRun], as the scout knows it already.
+func (m *machine) scanRun(pos, end int) (stop, n int, what uint8) {
+	if m.ahead != nil && end == len(m.data) {
+		return m.ahead.run(pos)
+	}
+	return scanRun(m.data[:end], pos)
 }
 
 // follows says that pos comes right after the run of l, but for a frame header.
