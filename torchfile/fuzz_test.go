@@ -196,7 +196,10 @@ func walk(v Value, depth int) {
 	if a, err := v.NDArray(); err == nil {
 		_, _ = a.Float64s(nil)
 	}
-	_, _ = v.Ints(nil)
+	ints, ok := v.Ints(nil)
+	if sum, ok2 := v.SumInts(); ok2 != ok || ok && sum != sumOf(ints) {
+		panic("SumInts and Ints differ")
+	}
 	_, _ = v.Floats(nil)
 	n := 0
 	for _, x := range v.All() {
@@ -264,4 +267,11 @@ func FuzzZip(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { readEveryWay(t, data) })
+}
+
+func sumOf(ints []int64) (sum int64) {
+	for _, x := range ints {
+		sum += x
+	}
+	return sum
 }

@@ -221,6 +221,38 @@ func appendRunInts(dst []int64, b []byte, pos, end int) []int64 {
 	return dst
 }
 
+// sumRunInts adds up a run whose elements are all integers or booleans.
+func sumRunInts(b []byte, pos, end int) (sum int64) {
+	for pos < end {
+		if b[pos] == opBinInt1 {
+			// Masks: four elements a word, whose values are added up in four lanes of 16 bits, which hold 256 of them.
+			const mask, all = 0x00ff00ff00ff00ff, 0x004b004b004b004b
+			lanes := uint64(0)
+			k := 0
+			for ; k < 256 && pos+8 <= end; k++ {
+				w := binary.LittleEndian.Uint64(b[pos:])
+				if w&mask != all {
+					break
+				}
+				lanes += w >> 8 & mask
+				pos += 8
+			}
+			sum += int64(lanes&0xffff + lanes>>16&0xffff + lanes>>32&0xffff + lanes>>48)
+			if k > 0 {
+				continue
+			}
+		}
+		c := runCursor{b: b, pos: pos, end: end}
+		v, ok := c.next()
+		if !ok {
+			break
+		}
+		pos = c.pos
+		sum += int64(v.b)
+	}
+	return sum
+}
+
 // appendRunFloats appends the numbers of a run as float64; None becomes NaN.
 func appendRunFloats(dst []float64, b []byte, pos, end int) []float64 {
 	for pos < end {

@@ -1,6 +1,8 @@
 package torchfile
 
 import (
+	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -63,6 +65,30 @@ func TestScanRun(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestSumRunInts compares sums with those of the unpacked elements, lanes that are full included.
+func TestSumRunInts(t *testing.T) {
+	runs := map[string][]byte{
+		"full lanes":  bytes.Repeat([]byte{opBinInt1, 255}, 5000),
+		"bools":       bytes.Repeat([]byte{opNewTrue, opNewFalse, opNewTrue}, 50),
+		"long":        bytes.Repeat([]byte{opBinInt1, 3, opLong1, 2, 0, 0xff, opLong1, 0}, 20),
+		"two batches": append(append(runOf("mask", 1000), opAppends, opMark), runOf("mask", 7)...),
+	}
+	for _, sort := range []string{"mask", "tokens", "common tokens"} {
+		for _, n := range []int{0, 1, 3, 4, 5, 1000} {
+			runs[fmt.Sprint(n, " ", sort)] = runOf(sort, n)
+		}
+	}
+	for name, b := range runs {
+		want := int64(0)
+		for _, x := range appendRunInts(nil, b, 0, len(b)) {
+			want += x
+		}
+		if got := sumRunInts(b, 0, len(b)); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
 		}
 	}
 }

@@ -367,6 +367,28 @@ func (v Value) Ints(dst []int64) (out []int64, ok bool) {
 	return out, true
 }
 
+// SumInts adds up the elements of a list or tuple of integers (bools count as 0 and 1) without unpacking
+// it; the sum wraps around as int64 does. ok is false when an element is something else.
+func (v Value) SumInts() (sum int64, ok bool) {
+	n, cells := v.list()
+	if n == nil || n.kind == KindDict {
+		return 0, false
+	}
+	if n.flags&flagRun != 0 {
+		if n.what&(runFloat|runNone) != 0 {
+			return 0, false
+		}
+		return sumRunInts(v.d.src, int(n.ref), int(n.aux)), true
+	}
+	for _, c := range cells {
+		if k := c.kind(); k != ckInt && k != ckBool {
+			return 0, false
+		}
+		sum += int64(c.b)
+	}
+	return sum, true
+}
+
 // Floats appends the elements of a list or tuple of numbers; None becomes NaN. ok is false, and dst
 // is returned as it was, when an element is something else.
 func (v Value) Floats(dst []float64) (out []float64, ok bool) {

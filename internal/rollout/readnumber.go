@@ -174,7 +174,7 @@ func (r *reader) sum(v torchfile.Value) (n int64, ok bool) {
 	r.ints, r.floats = r.ints[:0], r.floats[:0]
 	switch v.Kind() {
 	case torchfile.KindList, torchfile.KindTuple:
-		if r.ints, ok = v.Ints(r.ints); !ok {
+		if n, ok = v.SumInts(); !ok {
 			r.floats, ok = v.Floats(r.floats)
 		}
 	case torchfile.KindTensor:
