@@ -118,12 +118,17 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
   };
   const columns = new Map<string, NumberColumn | Strings>();
   const used = [...new Set((head.columns ?? []).map((c) => c.blob))];
-  await Promise.all(
-    used.map(async (i) => {
+  for (const i of used) if (!blobs[i]) fail(`blob ${i} of ${blobs.length}`);
+  // A few at a time: what is inflated is larger than its columns, and goes once they are read.
+  let next = 0;
+  const work = async () => {
+    while (next < used.length) {
+      const i = used[next++] as number;
       const data = await inflateBlob(i, bytesOf(i));
       for (const c of head.columns) if (c.blob === i) columns.set(c.name, decodeColumn(c, data));
-    }),
-  );
+    }
+  };
+  await Promise.all([work(), work(), work()]);
   const { attrs, details, texts } = head;
   // What is read later is kept apart, so that the whole of the bytes can go.
   const later = new Map<number, Uint8Array>();
