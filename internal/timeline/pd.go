@@ -73,10 +73,11 @@ func (b *Builder) requests(s *rollout.Sample) {
 // tells whether it added any.
 //
 // Where the phases are spans with times of their own, those times count. slime since 8f732538a makes
-// such spans out of durations alone and lays them end to end, although some phases hold others; such
-// spans are recognised, flagged Derived, and treated as the durations that they are, like those in end
-// attributes of older versions: prefill begins with the request, after its time in the queue as far
-// as that leaves room, decode ends with the request.
+// such spans out of durations alone and lays them end to end, although some phases hold others, so that
+// they go on after their request. Such spans are recognised, flagged Derived, and treated as the durations
+// that they are, like those in end attributes of older versions: prefill begins with the request, after
+// its time in the queue as far as that leaves room, decode ends with the request. The spans are moved to
+// where the lanes have their phases.
 func (b *Builder) virtual(s *rollout.Sample) bool {
 	before := len(b.nodes)
 	for at := 0; at < before; at++ {
@@ -107,6 +108,9 @@ func (b *Builder) virtual(s *rollout.Sample) bool {
 			p, hasP = b.laneDerived(at, r, true)
 			d, hasD = b.laneDerived(at, r, false)
 		}
+		if !real {
+			b.replace(at, &p, &d, hasP, hasD)
+		}
 		if hasP {
 			b.nodes = append(b.nodes, p)
 		}
@@ -119,6 +123,53 @@ func (b *Builder) virtual(s *rollout.Sample) bool {
 		}
 	}
 	return len(b.nodes) > before
+}
+
+// replace moves the spans of a request's phases, of which only the durations are known, to where its lanes
+// have them. A phase without a stretch there has no length.
+func (b *Builder) replace(at int, p, d *node, hasP, hasD bool) {
+	from, to := b.nodes[at].start, b.nodes[at].end
+	var t phaseTimes
+	take := func(n *node) {
+		for _, s := range b.segs[n.seg : n.seg+n.segs] {
+			q, _ := phaseOf(s.Class)
+			for _, q := range [...]request.Phase{q, held[q]} {
+				if !t.has[q] {
+					t.at[q], t.has[q] = interval{s.Start, s.End}, true
+				}
+				t.at[q].end = s.End
+			}
+		}
+	}
+	if hasP {
+		take(p)
+	}
+	if hasD {
+		take(d)
+	}
+	for _, i := range b.pd.spans {
+		n := &b.nodes[i]
+		if n.state != Closed {
+			continue
+		}
+		switch q, isPhase := phaseOf(n.class); {
+		case isPhase && t.has[q]:
+			n.start, n.end = t.at[q].start, t.at[q].end
+		case n.class == ClassPrefill && hasP:
+			n.start, n.end = p.start, p.end
+		case n.class == ClassDecode && hasD:
+			n.start, n.end = d.start, d.end
+		case isPhase && !isPrefill(q) && hasD:
+			n.start, n.end = d.start, d.start
+		default:
+			n.start, n.end = from, from
+		}
+	}
+	for _, i := range b.children(int32(at)) {
+		if n := &b.nodes[i]; n.state == PointEvent && n.flags&Derived != 0 && n.start > to {
+			n.start, n.end = to, to
+		}
+	}
 }
 
 // phaseSpans reads the times of the sglang_pd_* spans of a request and tells whether they are real.

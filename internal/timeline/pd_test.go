@@ -59,9 +59,9 @@ func TestVirtualLanes(t *testing.T) {
 			E 10 sglang_generate g`, 0, []float64{-1, -1, -1, 2, 1}, `
 			0:0 0..10 sglang_generate
 			1:1 0..2 sglang_generate [P] in sglang_generate virtual derived [3 0..1] [4 1..2]
-			2:1 0..3 sglang_pd_prefill in sglang_generate derived
+			2:1 0..2 sglang_pd_prefill in sglang_generate derived
 			3:2 0..2 sglang_pd_prefill_forward in sglang_pd_prefill derived
-			3:2 2..3 sglang_pd_prefill_transfer_queue in sglang_pd_prefill derived`},
+			4:2 1..2 sglang_pd_prefill_transfer_queue in sglang_pd_prefill derived`},
 		{"children that were measured", `
 			S 0 sglang_generate g
 			S 0.5 sglang_pd_prefill_bootstrap_queue b g

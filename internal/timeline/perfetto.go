@@ -160,10 +160,20 @@ func (p *perfetto) pid(r, place int) int {
 	return p.nextPID
 }
 
+// repeats tells a span of a phase that was placed from its duration: the segments of its request's lanes
+// say the same.
+func (p *perfetto) repeats(i int) bool {
+	f, c := Flags(p.ix.itemFlags[i]), Class(p.ix.itemClass[i])
+	return f&Derived != 0 && f&Virtual == 0 && (c == ClassPrefill || c == ClassDecode || c >= ClassPhase)
+}
+
 func (p *perfetto) row(r, place int) error {
 	ix := p.ix
 	p.items = p.items[:0]
 	for i := ix.firstItem[r]; i < ix.firstItem[r+1]; i++ {
+		if p.repeats(i) {
+			continue
+		}
 		if s := ix.itemStart[i]; s <= p.t1 && s+ix.itemDur[i] >= p.t0 && (!p.q.Attempt.OK || int64(ix.itemAttempt[i]) == p.q.Attempt.N) {
 			p.items = append(p.items, i)
 		}
