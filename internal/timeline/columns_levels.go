@@ -107,12 +107,12 @@ func (ix *Index) levels(whole []bool, pixels int, perLane bool, t0, t1 int64) (*
 	w.attrs.flush(&w.blobs)
 	for _, b := range ix.head.Details {
 		w.details.blocks = append(w.details.blocks, Block{b.From, b.Rows, len(w.blobs.list)})
-		w.blobs.list = append(w.blobs.list, ix.c.blobs.list[b.Blob])
+		w.blobs.put(ix.c.blobs.list[b.Blob])
 	}
 	w.details.next = ix.Rows()
 	for _, t := range ix.head.Texts {
 		w.texts.blocks = append(w.texts.blocks, TextBlock{t.Rows, len(w.blobs.list)})
-		w.blobs.list = append(w.blobs.list, ix.c.blobs.list[t.Blob])
+		w.blobs.put(ix.c.blobs.list[t.Blob])
 	}
 	return w, nil
 }

@@ -45,13 +45,40 @@ func (d *deflater) blob(raw []byte) blob {
 	return blob{append([]byte(nil), d.buf.Bytes()...), len(raw), "deflate"}
 }
 
-// blobs are pieces in the order in which they will stand.
+// blobs are pieces in the order in which they will stand. The newest may still be in the making: list is
+// complete after wait.
 type blobs struct {
 	list []blob
 	zip  deflater
+	busy chan struct{} // closed when the newest piece is compressed; nil when it is
+	raw  []byte        // what it is made of
 }
 
-func (b *blobs) add(raw []byte) { b.list = append(b.list, b.zip.blob(raw)) }
+// add appends a piece, which is compressed beside the goroutine that reads the dump. It keeps raw and
+// returns the memory of the piece before, or none.
+func (b *blobs) add(raw []byte) []byte {
+	b.put(blob{})
+	free := b.raw
+	b.raw, b.busy = raw, make(chan struct{})
+	go func(to *blob, done chan struct{}) {
+		defer close(done)
+		*to = b.zip.blob(raw)
+	}(&b.list[len(b.list)-1], b.busy)
+	return free[:0]
+}
+
+// put appends a piece that is compressed already.
+func (b *blobs) put(x blob) {
+	b.wait()
+	b.list = append(b.list, x)
+}
+
+func (b *blobs) wait() {
+	if b.busy != nil {
+		<-b.busy
+		b.busy = nil
+	}
+}
 
 // ownBlob is the size from which a column has a blob of its own, so that a reader can inflate several
 // at once; smaller ones share.
@@ -63,6 +90,7 @@ func writeContainer(w io.Writer, head *Head, cols []column, pieces *blobs) error
 	if pieces == nil {
 		pieces = &blobs{}
 	}
+	pieces.wait()
 	d := &pieces.zip
 	var shared, buf []byte
 	blobs := pieces.list[:len(pieces.list):len(pieces.list)]

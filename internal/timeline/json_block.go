@@ -51,7 +51,7 @@ func (w *blockWriter) flush(blobs *blobs) {
 	}
 	w.buf = append(w.buf, ']')
 	w.blocks = append(w.blocks, Block{From: w.next - w.rows, Rows: w.rows, Blob: len(blobs.list)})
-	blobs.add(w.buf)
+	w.buf = blobs.add(w.buf)
 	w.rows = 0
 	if cap(w.buf) > 4*blockBytes {
 		w.buf = nil
@@ -63,6 +63,7 @@ func (c *Columns) flush() {
 	c.attrs.flush(&c.blobs)
 	c.details.flush(&c.blobs)
 	c.texts.flush(&c.blobs)
+	c.blobs.wait()
 	c.Head.Attrs, c.Head.Details, c.Head.Texts = c.attrs.blocks, c.details.blocks, c.texts.blocks
 }
 
@@ -275,8 +276,8 @@ func (w *textWriter) flush(blobs *blobs) {
 		return
 	}
 	w.blocks = append(w.blocks, TextBlock{Rows: w.rows, Blob: len(blobs.list)})
-	blobs.add(append(w.buf, ']'))
-	w.rows, w.buf = nil, nil
+	w.buf = blobs.add(append(w.buf, ']'))
+	w.rows = nil
 }
 
 // Text returns a sample's prompt or response (or any other field) as text: a string as it is, a list
