@@ -17,11 +17,11 @@ import (
 
 // The trainer's curves are kept as DIR/rollscope/state/curves/RUN.json, RUN path-escaped, so that they are
 // there after the job, and so that its files are not read again from their start:
-// {"run": NAME, "path": WHERE THEY WERE READ, "cursor": OF THE FOLLOWER}.
+// {"run": NAME, "path": WHERE THEY WERE READ, "cursor": OF THE FOLLOWER, in base64}.
 type keptCurves struct {
-	Run    string          `json:"run"`
-	Path   string          `json:"path"`
-	Cursor json.RawMessage `json:"cursor"`
+	Run    string `json:"run"`
+	Path   string `json:"path"`
+	Cursor []byte `json:"cursor"`
 }
 
 func curvesDir(dir string) string { return filepath.Join(dir, "rollscope", "state", "curves") }

@@ -10,7 +10,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/dumps"
 	"github.com/rollscope/rollscope/internal/rollout"
 	"github.com/rollscope/rollscope/internal/rolloutstore"
@@ -22,9 +25,9 @@ import (
 // once. It is used by one goroutine at a time.
 type ingest struct {
 	store    *rolloutstore.Store
-	trackers tracker.Tracker // nil: none
-	names    []string        // of the trackers, for the store's marks
-	serving  func(ctx context.Context, st *dumps.Step) []tracker.Metric
+	trackers []openTracker
+	serving  func(ctx context.Context, st *rolloutstore.Summary) []tracker.Metric
+	options  func(rolloutstore.ID) rollout.MetricOptions // with which a step is read; nil: none
 	logger   *slog.Logger
 	version  string
 
@@ -38,8 +41,12 @@ type recentStep struct {
 	metrics *rollout.Metrics
 }
 
-// maxRecent is how many steps back a carried-over sample is followed.
-const maxRecent = 4
+// A carried-over sample is followed maxRecent steps back; after a restart, when those must be read again,
+// maxRecalled.
+const (
+	maxRecent   = 4
+	maxRecalled = 2
+)
 
 // put stores a step of a run. It returns the step's id.
 func (g *ingest) put(ctx context.Context, run string, st *dumps.Step) (rolloutstore.ID, error) {
@@ -47,7 +54,10 @@ func (g *ingest) put(ctx context.Context, run string, st *dumps.Step) (rolloutst
 		return rolloutstore.ID{}, fmt.Errorf("%s: neither the file nor its name says which step it is of; name it rollout_{rollout_id}.pt", st.Path)
 	}
 	key := run + "\x00" + st.Kind()
-	older := g.recent[key]
+	older, known := g.recent[key]
+	if !known && len(st.Wall.Carried) > 0 {
+		older = g.recall(ctx, run, st)
+	}
 	before := make([]int, len(older))
 	metrics := make([]*rollout.Metrics, 0, len(older)+1)
 	for i, o := range older {
@@ -73,12 +83,33 @@ func (g *ingest) put(ctx context.Context, run string, st *dumps.Step) (rolloutst
 		g.recent = map[string][]recentStep{}
 	}
 	g.recent[key] = older[max(0, len(older)-maxRecent):]
-	if g.trackers != nil {
-		if err := g.publish(ctx, id, st); err != nil {
-			return id, err
-		}
+	if err := g.publish(ctx, id); err != nil { // the step is read: publishRest tries again
+		g.logger.Error("a step waits for the trackers, which are asked again", "step", id, "err", err)
 	}
 	return id, nil
+}
+
+// recall reads the steps before one again, whose dumps are still there: after a restart nobody knows yet
+// where the requests of its carried-over samples ran.
+func (g *ingest) recall(ctx context.Context, run string, st *dumps.Step) (out []recentStep) {
+	to := st.Header.RolloutID.N - 1
+	before := g.store.Steps(run, rolloutstore.Filter{Kind: []rollout.Kind{st.Header.Kind}, To: &to})
+	for _, s := range before[max(0, len(before)-maxRecalled):] {
+		var o rollout.MetricOptions
+		if g.options != nil {
+			o = g.options(s.ID)
+		}
+		old, err := dumps.Read(ctx, s.Dump.Path, dumps.ReadOptions{Metrics: o, NoTimeline: true})
+		if err == nil && old.Fingerprint != s.Dump.Fingerprint {
+			err = errors.New("it is another file now")
+		}
+		if err != nil {
+			g.logger.Warn("requests that ran in a step before are not counted there: its dump cannot be read", "step", s.ID, "file", s.Dump.Path, "err", err)
+			continue
+		}
+		out = append(out, recentStep{s.ID, old.Metrics})
+	}
+	return out
 }
 
 // containerOf is a timeline as the store takes it, nil without one.
@@ -181,17 +212,17 @@ func (g *ingest) refresh(o recentStep) error {
 	return g.store.SetMetrics(o.id, st.Metrics)
 }
 
-// publish hands a step to the trackers. What they have already is not written again: a restart between
-// the write and the store's mark costs nothing.
-func (g *ingest) publish(ctx context.Context, id rolloutstore.ID, st *dumps.Step) error {
+// publish hands a step to the trackers that the store does not know to have it. What they have already is
+// not written again: a restart between the write and the store's mark costs nothing.
+func (g *ingest) publish(ctx context.Context, id rolloutstore.ID) error {
+	if len(g.trackers) == 0 {
+		return nil
+	}
 	sum, err := g.store.Find(id)
 	if err != nil {
 		return err
 	}
-	missing := slices.DeleteFunc(slices.Clone(g.names), func(n string) bool {
-		_, done := sum.PublishedTo(n)
-		return done
-	})
+	missing := g.missing(&sum)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -200,24 +231,80 @@ func (g *ingest) publish(ctx context.Context, id rolloutstore.ID, st *dumps.Step
 		return err
 	}
 	if g.serving != nil {
-		step.Metrics = append(step.Metrics, g.serving(ctx, st)...)
+		step.Metrics = append(step.Metrics, g.serving(ctx, &sum)...)
 	}
-	logErr := g.trackers.Log(ctx, step)
-	var rejected *tracker.RejectedError
-	if logErr != nil && !errors.As(logErr, &rejected) {
-		return fmt.Errorf("step %s could not be given to the trackers: %w", id, logErr)
+	var errs []error
+	for _, t := range missing {
+		note := ""
+		if err := t.Log(ctx, step); err != nil {
+			var rejected *tracker.RejectedError
+			if !errors.As(err, &rejected) {
+				errs = append(errs, fmt.Errorf("step %s could not be given to %s: %w", id, t.name, err))
+				continue
+			}
+			note = rejected.Error() // asking again would not help
+			g.logger.Error("a tracker does not take all of a step", "step", id, "tracker", t.name, "err", rejected)
+		}
+		errs = append(errs, g.store.MarkPublished(id, t.name, note))
 	}
-	note := ""
-	if rejected != nil {
-		note = rejected.Error()
-		g.logger.Error("a tracker does not take a step", "step", id, "err", rejected)
-	}
-	for _, n := range missing {
-		if err := g.store.MarkPublished(id, n, note); err != nil {
-			return err
+	return errors.Join(errs...)
+}
+
+// drops are the points that the trackers refused.
+func (g *ingest) drops() (out []api.Drop) {
+	for _, t := range g.trackers {
+		s, ok := t.Tracker.(interface{ Stats() tracker.Stats })
+		if !ok {
+			continue
+		}
+		for reason, n := range s.Stats().Rejected {
+			if n > 0 {
+				out = append(out, api.Drop{Source: t.name, Reason: reason, Count: n})
+			}
 		}
 	}
-	return nil
+	return out
+}
+
+// missing are the trackers that are not known to have a step.
+func (g *ingest) missing(s *rolloutstore.Summary) []openTracker {
+	return slices.DeleteFunc(slices.Clone(g.trackers), func(t openTracker) bool {
+		_, done := s.PublishedTo(t.name)
+		return done
+	})
+}
+
+// publishRest publishes all steps of the store that a tracker lacks, each under the lock, the earlier first:
+// a later attempt at a step is told by its time. left is how many remain when one fails.
+func (g *ingest) publishRest(ctx context.Context, lock sync.Locker) (left int, err error) {
+	var rest []rolloutstore.Summary
+	for _, run := range g.store.Runs() {
+		for _, s := range g.store.Steps(run.Name, rolloutstore.Filter{Attempts: true}) {
+			if len(g.missing(&s)) > 0 {
+				rest = append(rest, s)
+			}
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b rolloutstore.Summary) int { return endOf(&a).Compare(endOf(&b)) })
+	for i := range rest {
+		lock.Lock()
+		if err = ctx.Err(); err == nil {
+			err = g.publish(ctx, rest[i].ID)
+		}
+		lock.Unlock()
+		if err != nil {
+			return len(rest) - i, err
+		}
+	}
+	return 0, nil
+}
+
+// endOf is when a step ended; without a trace the dump's own time is the best there is.
+func endOf(s *rolloutstore.Summary) time.Time {
+	if s.Last.IsZero() {
+		return s.Dump.ModTime
+	}
+	return s.Last
 }
 
 // trackerStep is a step of the store as a tracker takes it.
@@ -234,11 +321,7 @@ func trackerStep(st rolloutstore.Step) tracker.Step {
 	if st.ID.Kind == rollout.Eval {
 		axis = tracker.AxisEval
 	}
-	when := st.Last
-	if when.IsZero() { // without a trace the dump's own time is the best there is
-		when = st.Dump.ModTime
-	}
-	out := tracker.Step{Run: st.ID.Run, Axis: axis, Step: st.ID.RolloutID, Time: when}
+	out := tracker.Step{Run: st.ID.Run, Axis: axis, Step: st.ID.RolloutID, Time: endOf(&st.Summary)}
 	for _, m := range st.Metrics {
 		known := m.State == rolloutstore.Value || m.State == rolloutstore.Partial
 		out.Metrics = append(out.Metrics, tracker.Metric{Key: m.Key, Value: m.Value, Unknown: !known})

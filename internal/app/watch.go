@@ -39,7 +39,8 @@ type rolloutPart struct {
 	changes chan struct{} // a configuration came into force
 	inbox   *dumps.Inbox
 
-	putting sync.Mutex // steps come from the watcher and from the inbox
+	putting sync.Mutex    // steps come from the watcher and from the inbox
+	open    []openTracker // under putting
 }
 
 // watching is what one configuration watches.
@@ -49,12 +50,24 @@ type watching struct {
 	watcher  *dumps.Watcher // nil: no rollouts
 	curves   map[string]*scalars.Follower
 	ingest   *ingest
-	close    func() error // of the trackers
 	syncer   *tracker.Syncer
 }
 
+// openTracker is a tracker in use. Its directory is locked: a new configuration takes it over as it is, or
+// closes it before it opens another one there.
+type openTracker struct {
+	tracker.Tracker
+	name     string // for the store's marks
+	dir      string
+	settings string
+}
+
 // curvePoll is how often the trainers' files are looked at.
-const curvePoll = 10 * time.Second
+const (
+	curvePoll = 10 * time.Second
+	// publishAgain is how often a tracker that did not take a step is asked again.
+	publishAgain = time.Minute
+)
 
 func openRollouts(dir string, version string, logger *slog.Logger, reader func() *metricstore.Reader) (*rolloutPart, error) {
 	store, err := rolloutstore.Open(filepath.Join(dir, "rollscope", "rollouts"), rolloutstore.Options{Logger: logger.With("component", "rolloutstore")})
@@ -109,20 +122,27 @@ func (p *rolloutPart) apply(cfg *config.Config) error {
 		}
 		next.curves[r.Run] = f
 	}
-	next.ingest = &ingest{store: p.store, logger: p.logger, version: analysisOf(p.version)}
-	next.close = func() error { return nil }
-	if err := p.openTrackers(&next, cfg.Path); err != nil {
-		return err
+	next.ingest = &ingest{store: p.store, logger: p.logger, version: analysisOf(p.version), recent: map[string][]recentStep{}}
+	next.ingest.options = func(id rolloutstore.ID) rollout.MetricOptions {
+		return metricOptions(next.rolloutOf(id.Run), p.rolloutTime(id.Run, id.Kind, id.RolloutID))
 	}
 	if len(named) > 0 {
 		if next.watcher, err = dumps.New(dumps.Options{Patterns: named, Handler: p, Index: index, Logger: p.logger, Interval: p.poll}); err != nil {
-			return errors.Join(err, next.close())
+			return err
 		}
 	}
 	for _, r := range next.rollouts {
 		if err := p.store.PutRun(rolloutstore.Run{Name: r.Run, Pattern: r.Path, GPUs: r.GPUs}); err != nil {
-			return errors.Join(err, next.close())
+			return err
 		}
+	}
+	p.putting.Lock() // no step is on its way to a tracker that is closed here
+	defer p.putting.Unlock()
+	if err := p.openTrackers(&next, cfg.Path); err != nil {
+		return err
+	}
+	if old.ingest != nil {
+		next.ingest.recent = old.ingest.recent
 	}
 	p.mu.Lock()
 	p.now = next
@@ -131,11 +151,6 @@ func (p *rolloutPart) apply(cfg *config.Config) error {
 	case p.changes <- struct{}{}:
 	default:
 	}
-	if old.close != nil {
-		if err := old.close(); err != nil {
-			p.logger.Warn("a tracker of the configuration before did not close cleanly", "err", err)
-		}
-	}
 	return nil
 }
 
@@ -143,29 +158,30 @@ func (p *rolloutPart) apply(cfg *config.Config) error {
 // build without a version never is.
 func analysisOf(version string) string { return version }
 
-// openTrackers opens the trackers of a configuration.
+// openTrackers makes the trackers of a configuration those that are open. What is wrong with their settings
+// is found before any is closed; when a directory cannot be opened, those before it are open, and applying
+// the configuration before opens its own again.
 func (p *rolloutPart) openTrackers(w *watching, path string) error {
 	t, opts := w.trackers, tracker.Options{Strict: w.trackers.Strict, Serving: w.trackers.Serving, Logger: p.logger}
-	var list []tracker.Tracker
+	type wanted struct {
+		openTracker
+		open func() (tracker.Tracker, error)
+	}
+	var want []wanted
+	add := func(name, dir string, settings any, open func() (tracker.Tracker, error)) {
+		want = append(want, wanted{openTracker{name: name, dir: filepath.Clean(dir), settings: fmt.Sprintf("%+v %t %t", settings, t.Strict, t.Serving)}, open})
+	}
 	if t.TensorBoard != "" {
-		tb, err := tracker.TensorBoard(t.TensorBoard, opts)
-		if err != nil {
-			return fmt.Errorf("%s: trackers.tensorboard: %w", path, err)
-		}
-		list, w.ingest.names = append(list, tb), append(w.ingest.names, "tensorboard")
+		add("tensorboard", t.TensorBoard, nil, func() (tracker.Tracker, error) { return tracker.TensorBoard(t.TensorBoard, opts) })
 	}
 	if wb := t.WandB; wb != nil {
 		cfg := tracker.WandBConfig{Dir: wb.Dir, Project: wb.Project, Entity: wb.Entity, Group: wb.Group, Tags: wb.Tags}
-		err := cfg.Validate()
-		var tr tracker.Tracker
-		if err == nil {
-			tr, err = tracker.WandB(cfg, opts)
+		if err := cfg.Validate(); err != nil {
+			return fmt.Errorf("%s: trackers.wandb: %w", path, err)
 		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("%s: trackers.wandb: %w", path, err), tracker.Multi(list...).Close())
-		}
-		list, w.ingest.names = append(list, tr), append(w.ingest.names, "wandb")
+		add("wandb", wb.Dir, cfg, func() (tracker.Tracker, error) { return tracker.WandB(cfg, opts) })
 		if wb.Sync {
+			var err error
 			if w.syncer, err = tracker.NewSyncer(tracker.SyncConfig{Dir: wb.Dir, Logger: p.logger}); err != nil {
 				// Steps are kept all the same: another machine may upload them.
 				p.logger.Warn("wandb sync is not started", "err", err, "do", "install the wandb client, or upload the offline runs elsewhere")
@@ -173,10 +189,28 @@ func (p *rolloutPart) openTrackers(w *watching, path string) error {
 			}
 		}
 	}
-	if len(list) == 0 {
-		return nil
+	same := func(a, b openTracker) bool { return a.name == b.name && a.dir == b.dir && a.settings == b.settings }
+	p.open = slices.DeleteFunc(p.open, func(o openTracker) bool {
+		if slices.ContainsFunc(want, func(w wanted) bool { return same(w.openTracker, o) }) {
+			return false
+		}
+		if err := o.Close(); err != nil {
+			p.logger.Warn("a tracker of the configuration before did not close cleanly", "tracker", o.name, "err", err)
+		}
+		return true
+	})
+	for _, n := range want {
+		i := slices.IndexFunc(p.open, func(o openTracker) bool { return same(n.openTracker, o) })
+		if i < 0 {
+			tr, err := n.open()
+			if err != nil {
+				return fmt.Errorf("%s: trackers.%s: %w", path, n.name, err)
+			}
+			n.Tracker = tr
+			i, p.open = len(p.open), append(p.open, n.openTracker)
+		}
+		w.ingest.trackers = append(w.ingest.trackers, p.open[i])
 	}
-	w.ingest.trackers, w.close = tracker.Multi(list...), tracker.Multi(list...).Close
 	if t.Serving {
 		w.ingest.serving = p.serving
 	}
@@ -217,6 +251,9 @@ func (p *rolloutPart) run(ctx context.Context) error {
 		for run, f := range now.curves {
 			wg.Go(func() { p.follow(inner, run, f) })
 		}
+		if len(now.ingest.trackers) > 0 {
+			wg.Go(func() { p.publishRest(inner, now.ingest) })
+		}
 		if now.syncer != nil {
 			wg.Go(func() {
 				t := time.NewTicker(time.Minute)
@@ -232,6 +269,23 @@ func (p *rolloutPart) run(ctx context.Context) error {
 		wg.Wait()
 		if ctx.Err() != nil {
 			return nil
+		}
+	}
+}
+
+// publishRest hands the trackers what they did not get: steps of before they were named, and those of
+// which they had no room or the process ended between the index and them.
+func (p *rolloutPart) publishRest(ctx context.Context, g *ingest) {
+	t := time.NewTicker(publishAgain)
+	defer t.Stop()
+	for {
+		if n, err := g.publishRest(ctx, &p.putting); err != nil && ctx.Err() == nil {
+			p.logger.Error("steps wait for the trackers, which are asked again", "steps", n, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
 		}
 	}
 }
@@ -265,18 +319,20 @@ func (p *rolloutPart) follow(ctx context.Context, run string, f *scalars.Followe
 
 // close ends the trackers and the index.
 func (p *rolloutPart) close() error {
-	now := p.current()
-	var err error
-	if now.close != nil {
-		err = now.close()
+	p.putting.Lock()
+	defer p.putting.Unlock()
+	var errs []error
+	for _, o := range p.open {
+		errs = append(errs, o.Close())
 	}
-	return errors.Join(err, p.store.Close())
+	p.open = nil
+	return errors.Join(append(errs, p.store.Close())...)
 }
 
 // Handle implements [dumps.Handler]: it reads a finished dump into the index.
 func (p *rolloutPart) Handle(ctx context.Context, f dumps.Found) error {
 	now := p.current()
-	st, err := dumps.Read(ctx, f.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(f.Run), p.rolloutTime(f)), Tool: p.version})
+	st, err := dumps.Read(ctx, f.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(f.Run), p.rolloutTime(f.Run, f.Kind, f.RolloutID)), Tool: p.version})
 	if err != nil {
 		return err
 	}
@@ -313,12 +369,12 @@ func metricOptions(r config.Rollout, rolloutTime float64) rollout.MetricOptions 
 }
 
 // rolloutTime is what the trainer itself logged for a step, 0 when it did not (yet).
-func (p *rolloutPart) rolloutTime(f dumps.Found) float64 {
-	c := p.curvesOf(f.Run)
-	if c == nil || f.Kind != rollout.Train {
+func (p *rolloutPart) rolloutTime(run string, k rollout.Kind, id int64) float64 {
+	c := p.curvesOf(run)
+	if c == nil || k != rollout.Train {
 		return 0
 	}
-	if v, ok := c.At("perf/rollout_time", f.RolloutID); ok && v > 0 {
+	if v, ok := c.At("perf/rollout_time", id); ok && v > 0 {
 		return v
 	}
 	return 0
@@ -331,7 +387,7 @@ var servingSignals = []struct{ id, key string }{
 
 // serving is a step's summary of the engines that were scraped while it ran: mean and largest value of
 // the fleet's signals. Without engines it is nothing.
-func (p *rolloutPart) serving(ctx context.Context, st *dumps.Step) []tracker.Metric {
+func (p *rolloutPart) serving(ctx context.Context, st *rolloutstore.Summary) []tracker.Metric {
 	if st.First.IsZero() || !st.Last.After(st.First) || p.reader == nil {
 		return nil
 	}
@@ -409,6 +465,9 @@ func (p *rolloutPart) drops() []api.Drop {
 	}
 	for reason, n := range total {
 		out = append(out, api.Drop{Source: "scalars", Reason: reason, Count: n})
+	}
+	if now.ingest != nil {
+		out = append(out, now.ingest.drops()...)
 	}
 	for reason, n := range p.inbox.Dropped() {
 		out = append(out, api.Drop{Source: "rollouts_in", Reason: reason, Count: n})
