@@ -61,10 +61,11 @@ func View(ctx context.Context, o ViewOptions) error {
 	v := &viewer{ViewOptions: o, template: ui.Viewer(), bad: map[string]error{}}
 	if o.NoServe {
 		for _, path := range o.Files {
-			if _, err := v.write(ctx, path, false); err != nil {
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
+			_, err := v.write(ctx, path, false)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
 				v.bad[path] = err
 			}
 		}
@@ -103,6 +104,9 @@ func (v *viewer) outputs(dump string) (page, cache string) {
 // write makes page and cache of a dump unless they are of it already. With need the step is read in any
 // case and returned.
 func (v *viewer) write(ctx context.Context, path string, need bool) (*dumps.Step, error) {
+	if ctx.Err() != nil { // a small dump would be read to its end
+		return nil, context.Cause(ctx)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
