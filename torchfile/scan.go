@@ -297,7 +297,9 @@ func (e *emitter) forget(m *machine, pos int) error {
 	d.rewind(e.base)
 	if f := d.f; f.mapped != nil && f.pickleAt >= 0 && pos-e.dropped > dropWindow {
 		to := pos - 64<<10
-		dropPages(f.mapped, f.pickleAt+e.dropped, f.pickleAt+to)
+		if from := f.pickleAt + e.dropped; m.ahead == nil || !m.ahead.drop(from, f.pickleAt+to) {
+			dropPages(f.mapped, from, f.pickleAt+to)
+		}
 		e.dropped = to
 	}
 	if m.ahead != nil {

@@ -9,12 +9,14 @@ import (
 // each when the scan meets them, and walks the runs of numbers that it finds there, which are most of
 // a dump. Where a run begins it can only guess (it knows nothing of what the bytes around mean), but
 // what it found is a fact about the bytes: where the scan meets a run that begins there, it takes the
-// answer in place of walking. The scan never waits for the scout.
+// answer in place of walking. Pages that the scan is done with it gives back. The scan never waits for
+// the scout.
 type scout struct {
 	f         *File
 	src       []byte
 	next      int // what was not asked for yet
 	windows   chan [2]int
+	behind    chan [2]int // what is to be given back
 	done      chan struct{}
 	found     chan []foundRun
 	runs      []foundRun // taken from found, those before the scan's position left out
@@ -39,7 +41,7 @@ const (
 func newScout(f *File, src []byte) *scout {
 	s := &scout{
 		f: f, src: src, windows: make(chan [2]int, readAhead/scoutWindow), found: make(chan []foundRun, 2*readAhead/scoutWindow),
-		done: make(chan struct{}), alone: runtime.GOMAXPROCS(0) < 2,
+		behind: make(chan [2]int, 1), done: make(chan struct{}), alone: runtime.GOMAXPROCS(0) < 2,
 	}
 	go s.work()
 	s.at(0)
@@ -60,6 +62,16 @@ func (s *scout) at(pos int) {
 	}
 }
 
+// drop gives pages back, unless the scout has others to give back still.
+func (s *scout) drop(from, to int) bool {
+	select {
+	case s.behind <- [2]int{from, to}:
+		return true
+	default:
+		return false
+	}
+}
+
 func (s *scout) stop() {
 	close(s.windows)
 	<-s.done
@@ -69,6 +81,11 @@ func (s *scout) work() {
 	defer close(s.done)
 	pos := 0
 	for w := range s.windows {
+		select {
+		case b := <-s.behind:
+			dropPages(s.f.mapped, b[0], b[1])
+		default:
+		}
 		populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
 		if s.alone || s.prevented {
 			continue
