@@ -27,11 +27,11 @@ func addConvert(a *kingpin.Application, e *env) {
 	cmd.Action(func(*kingpin.ParseContext) error {
 		o.Version, o.Stdout = e.version, e.out
 		files, err := app.Convert(e.ctx, *o)
+		for _, f := range files { // also beside an error, with --salvage
+			fmt.Fprintln(e.out, f)
+		}
 		if err != nil {
 			return badInput("%s", named(o.File, err))
-		}
-		for _, f := range files {
-			fmt.Fprintln(e.out, f)
 		}
 		return nil
 	})

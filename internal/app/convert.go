@@ -15,6 +15,7 @@ import (
 	"github.com/rollscope/rollscope/internal/dumps"
 	"github.com/rollscope/rollscope/internal/rollout"
 	"github.com/rollscope/rollscope/internal/timeline"
+	"github.com/rollscope/rollscope/torchfile"
 )
 
 // ConvertOptions configure [Convert].
@@ -39,7 +40,8 @@ func ConvertFormats() []string {
 	return out
 }
 
-// Convert writes a dump for another tool and returns the names of the files.
+// Convert writes a dump for another tool and returns the names of the files. With Salvage there may be
+// files and an error: it says why not all of the dump is in them.
 func Convert(ctx context.Context, o ConvertOptions) ([]string, error) {
 	if o.Out == "-" && o.To == "parquet" {
 		return nil, errors.New("parquet is three files: name a directory with --out")
@@ -50,12 +52,18 @@ func Convert(ctx context.Context, o ConvertOptions) ([]string, error) {
 	}
 	defer f.Close()
 	files := &outFiles{o: o}
+	var partial error
 	switch o.To {
 	case "perfetto":
-		err = files.write(".perfetto.json", func(w io.Writer) error { return perfetto(ctx, o, w) })
+		err = files.write(".perfetto.json", func(w io.Writer) error {
+			var err error
+			partial, err = perfetto(ctx, o, w)
+			return err
+		})
 	case "cache":
 		err = files.write(".trace_timeline_cache.json", func(w io.Writer) error {
 			_, err := timeline.WriteCompat(w, f, timeline.CompatOptions{PtPath: o.File, GeneratedAt: time.Now()})
+			partial, err = o.salvaged(err)
 			return err
 		})
 	default:
@@ -75,29 +83,42 @@ func Convert(ctx context.Context, o ConvertOptions) ([]string, error) {
 			}
 			return w.Add(b.Build(s))
 		})
+		partial, err = o.salvaged(err)
 		err = errors.Join(err, w.Close())
 	}
-	return files.done(err)
+	names, err := files.done(err)
+	return names, errors.Join(err, partial)
 }
 
-func perfetto(ctx context.Context, o ConvertOptions, w io.Writer) error {
+// salvaged tells an error that says that a file was cut, where what is there is wanted, from others.
+func (o ConvertOptions) salvaged(err error) (partial, other error) {
+	if o.Salvage && errors.Is(err, torchfile.ErrIncomplete) {
+		return err, nil
+	}
+	return nil, err
+}
+
+func perfetto(ctx context.Context, o ConvertOptions, w io.Writer) (partial, err error) {
 	st, err := dumps.Read(ctx, o.File, dumps.ReadOptions{Tool: o.Version, Salvage: o.Salvage, NoMetrics: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ix := timeline.NewIndex(st.Columns)
 	t0, t1 := ix.Extent()
 	if perSecond := float64(time.Second) / float64(ix.Head().UnitNS); o.FromTime != 0 || o.ToTime != 0 {
 		start := t0
+		if st.Wall.Known { // not the first event: a carried-over sample brings those of earlier steps
+			start = (st.Wall.Start - ix.Head().T0) / ix.Head().UnitNS
+		}
 		t0 = start + int64(o.FromTime*perSecond)
 		if o.ToTime != 0 {
 			t1 = start + int64(o.ToTime*perSecond)
 		}
 		if t1 <= t0 {
-			return errors.New("--to-time must come after --from-time")
+			return nil, errors.New("--to-time must come after --from-time")
 		}
 	}
-	return timeline.WritePerfetto(w, ix, timeline.Query{Filter: o.Filter}, t0, t1)
+	return st.Partial, timeline.WritePerfetto(w, ix, timeline.Query{Filter: o.Filter}, t0, t1)
 }
 
 // outFiles are the files of one conversion: they appear whole, or not at all.
