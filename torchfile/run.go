@@ -52,11 +52,10 @@ func scanRun(b []byte, pos int) (end, n int, what uint8) {
 				pos += 9
 				n += 3
 			}
-			// A wrong guess costs as much as some steps do: it must have been right for a while.
-			if single = 16; pos-from >= 3*12 {
+			// A wrong guess costs as much as some steps do: the next try comes soon only where this one was
+			// right, so that a single token of another size does not end it.
+			if single = 16; pos != from {
 				single = 2
-			}
-			if pos != from {
 				what |= runInt
 				if pos+ahead > len(b) {
 					continue
