@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Browser tests: starts `BINARY demo` on a free port, waits until it serves, drives it, and stops it.
 #   web/e2e/run.sh ./bin/rollscope
-# BASE_URL names a server that runs already, instead of a binary. SHOTS is where screenshots go.
+# BASE_URL names a server that runs already; with a binary too, the tests that start one of their own run as well. SHOTS is where screenshots go.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export SHOTS=${SHOTS:-$here/../test-results}
 mkdir -p "$SHOTS"
 
+if [ -n "${1:-}" ]; then ROLLSCOPE=$(realpath "$1"); export ROLLSCOPE; fi
 if [ -z "${BASE_URL:-}" ]; then
   binary=${1:?usage: run.sh BINARY}
   log=$SHOTS/demo.log
@@ -25,4 +26,4 @@ if [ -z "${BASE_URL:-}" ]; then
 fi
 echo "driving $BASE_URL; screenshots in $SHOTS"
 cd "$here/.."
-node --test --test-concurrency=1 --test-timeout=1500000 "e2e/pages.e2e.mjs" "e2e/fixture.e2e.mjs" "e2e/viewer.e2e.mjs"
+node --test --test-concurrency=1 --test-timeout=1500000 "e2e/pages.e2e.mjs" "e2e/rollouts.e2e.mjs" "e2e/fixture.e2e.mjs" "e2e/viewer.e2e.mjs"

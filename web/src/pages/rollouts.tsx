@@ -33,15 +33,15 @@ export function Rollouts() {
   const metric = v.metric;
   const many = (v.kind === "eval" ? run?.eval_steps : run?.steps) ?? 0;
   const age = many > MANY ? `${many} ${run?.to ?? ""} ${Math.floor(tick.value / 12)}` : "";
-  const steps = useResource(name ? `steps ${name} ${v.kind}` : null, `${metric} ${age}`, (abort) =>
+  const steps = useResource(run ? `steps ${name} ${v.kind}` : null, `${metric} ${age}`, (abort) =>
     get<api.Steps>(`/rollouts/${encodeURIComponent(name)}/steps`, { kind: v.kind, metrics: metric }, abort), many > MANY ? "ever" : false);
   const rows = steps.value?.data.steps ?? NONE;
-  const newest = rows[rows.length - 1]?.id;
+  const stale = useMemo(() => superseded(rows), [rows]);
+  const newest = (rows.findLast((s) => !stale.has(s.id)) ?? rows[rows.length - 1])?.id;
   const id = v.rollout !== "" ? Number(v.rollout) : newest;
   const versusID = v.versus === "" ? undefined : Number(v.versus);
   const detail = useStep(name, v.kind, id, v.attempt);
   const versus = useStep(name, v.kind, versusID, "");
-  const stale = useMemo(() => superseded(rows), [rows]);
   const mid = useMemo(() => middle(rows, metric), [rows, metric]);
   const asTable = useSignal(false);
   const go = (by: number) => () => {
@@ -85,9 +85,9 @@ export function Rollouts() {
                   <span><i class="sw-box" style={{ "--c": "var(--s7)" }} />{title.length > 32 ? `…${title.slice(-30)}` : title}</span>
                   {mid !== null && <span><i class="sw-line sw-median" style={{ "--c": "var(--text-2)" }} />median {withUnit(mid, scale)}</span>}
                   <span><i class="sw-line" style={{ "--c": "var(--s2)" }} />mean reward (right)</span>
-                  {rows.some((s) => (metric === "" ? s.wall_seconds : s.values[metric])?.value == null) && <span><i class="sw-box hatched sw-unknown" />unknown</span>}
+                  {rows.some((s) => (metric === "" ? s.wall_seconds : s.values[metric])?.value == null) && <span><i class="sw-box sw-unknown" />unknown</span>}
                   {rows.some((s) => s.attempts > 1) && <span><i class="sw-line" style={{ "--c": "var(--s6)" }} />run again</span>}
-                  {stale.size > 0 && <span title="an earlier step was run again later, so these count no more"><i class="sw-box hatched" style={{ "--c": "var(--surface)" }} />given up</span>}
+                  {stale.size > 0 && <span title="an earlier step was run again later, so these count no more"><i class="sw-box sw-stale" />given up</span>}
                 </span>
                 <AxisButtons />
                 <button type="button" class={asTable.value ? "chip on" : "chip"} aria-pressed={asTable.value} title="show as table" onClick={() => (asTable.value = !asTable.value)}>table</button>
@@ -225,7 +225,7 @@ function Files({ run }: { run: api.Run }) {
       {list.slice(0, 20).map((f) => (
         <li key={f.path}>
           <Badge level={f.state === "failed" ? "crit" : f.state === "incomplete" ? "warn" : "unknown"}>{f.state}</Badge>
-          <span title={f.path}>{f.path.split("/").pop()} <span class="sec">{f.reason}</span>{f.hint && <span class="mut"> · {f.hint}</span>}</span>
+          <span title={f.path}>{f.path.split("/").pop()} <span class="sec">{f.reason?.replace(`${f.path}: `, "")}</span>{f.hint && <span class="mut"> · {f.hint}</span>}</span>
         </li>
       ))}
       {list.length > 20 && <li class="mut">{plural(list.length - 20, "more file")}</li>}

@@ -41,7 +41,7 @@ describe("bars", () => {
   test("over time a bar is as wide as its step was long, in the order of time", () => {
     const at = (s: number) => new Date(s * 1000).toISOString();
     const { bars: b } = bars([step(0, 10, { start: at(0), end: at(10) }), step(1, 5, { start: at(80), end: at(100) }), step(2, 5, { start: at(40), end: at(60) })], "", "time", 1000);
-    expect(b.map((x) => [x.step, Math.round(x.x), Math.round(x.width)])).toEqual([[0, 0, 100], [2, 400, 200], [1, 800, 200]]);
+    expect(b.map((x) => [x.step, Math.round(x.x), Math.round(x.width)])).toEqual([[0, 1, 99], [2, 401, 199], [1, 801, 199]]);
   });
 
   test("an unknown number is no zero, and a step without times has no place in time", () => {

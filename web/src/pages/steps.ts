@@ -61,7 +61,7 @@ export function bars(steps: readonly api.Step[], metric: string, axis: "step" | 
   let used = 0;
   for (const { i, span: [a, b] } of at) {
     const slot = (b - a) * scale;
-    const gap = axis === "step" && slot >= 4 ? Math.max(2, slot * 0.14) : 0;
+    const gap = slot < 4 ? 0 : axis === "time" ? 1 : Math.max(2, slot * 0.14);
     const x = (a - min) * scale + gap / 2;
     const wide = Math.max(1, slot - gap);
     const n = stepNumber(steps[i] as api.Step, metric);

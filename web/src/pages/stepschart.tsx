@@ -215,6 +215,7 @@ function paint(el: HTMLCanvasElement, size: { width: number; height: number }, p
     c.setLineDash([]);
   }
   reward(c, p, laid, width, height, ink);
+  pin(c, p, laid, width, height, ink);
   if (p.growing && width - laid.used > 90) {
     c.fillStyle = ink("--text-3");
     c.textAlign = "left";
@@ -223,6 +224,25 @@ function paint(el: HTMLCanvasElement, size: { width: number; height: number }, p
     c.font = c.font.replace("italic ", "");
   }
   ticks(c, p, laid, width, size, ink);
+}
+
+/** The selected and the compared step where bars are too narrow to show their colour. */
+function pin(c: CanvasRenderingContext2D, p: StepsChartProps, laid: Laid, width: number, height: number, ink: (name: string) => string): void {
+  for (const [id, color] of [[p.versus, "--s5"], [p.selected, "--accent"]] as const) {
+    const s = p.steps.find((x) => x.id === id);
+    if (!s) continue;
+    const [a, b] = place(s, p.axis);
+    const scale = width / (laid.max - laid.min);
+    if (!((b - a) * scale < 3)) continue;
+    const x = Math.round(LEFT + ((a + b) / 2 - laid.min) * scale);
+    c.fillStyle = ink(color);
+    c.fillRect(x - 1, TOP - 2, 2, height + 2);
+    c.beginPath();
+    c.moveTo(x - 4, TOP - 4);
+    c.lineTo(x + 4, TOP - 4);
+    c.lineTo(x, TOP + 1);
+    c.fill();
+  }
 }
 
 /** Ids at round distances, or round clock times. */

@@ -51,7 +51,7 @@ export function Summary({ detail, versus, rows, stale }: { detail: Detail; versu
         <div><dt>samples</dt><dd>{grouped(s.samples, 0)}</dd></div>
         <div>
           <dt>reward mean</dt>
-          <dd class={s.reward.value === null ? "word" : ""} title={s.reward.reason}>{s.reward.value === null ? s.reward.state : to({ sort: "reward", desc: false, tail: false }, "samples with the lowest reward first", s.reward.value.toFixed(3).replace("-", "−"))}</dd>
+          <dd class={s.reward.value === null ? "word" : ""} title={s.reward.reason}>{s.reward.value === null ? s.reward.state : to({ sort: "reward", desc: false, tail: false, tab: "sample" }, "samples with the lowest reward first", s.reward.value.toFixed(3).replace("-", "−"))}</dd>
         </div>
         <div><dt>requests</dt><dd>{grouped(s.requests, 0)}</dd></div>
         <Fact name="tok/s per GPU" n={metric("perf/tokens_per_gpu_per_sec") ?? NOT_THERE} unit="1" />
@@ -125,7 +125,7 @@ export function WhereTimeWent({ detail: d, versus }: { detail: api.StepDetail; v
               const change = was === undefined ? 0 : (p?.seconds ?? 0) - was;
               return (
                 <li key={name}>
-                  <i class={partOf(name).hatch ? "sw-box hatched" : "sw-box"} style={{ "--c": `var(${partOf(name).color})` }} aria-hidden="true" />
+                  <i class={partOf(name).hatch ? "sw-box striped" : "sw-box"} style={{ "--c": `var(${partOf(name).color})` }} aria-hidden="true" />
                   {partOf(name).label} <b>{grouped(p?.seconds ?? 0, digits)} s</b> <span class="mut">{percent(p?.share ?? 0)}</span>
                   {was !== undefined && <span class="sec" title={`${grouped(was, digits)} s in step ${versus?.step.id}`}>{change < 0 ? "−" : "+"}{grouped(Math.abs(change), digits)}</span>}
                 </li>
@@ -147,7 +147,7 @@ function Stack({ detail, of, label }: { detail: api.StepDetail; of: number; labe
       {label && <span class="stack-name">{label}</span>}
       <div class="stack" role="img" aria-label={`${label} ${list.map((p) => `${partOf(p.name).label} ${p.seconds.toFixed(1)} s`).join(", ")}`}>
         {list.map((p) => (
-          <i key={p.name} class={partOf(p.name).hatch ? "hatched" : ""} style={{ "--c": `var(${partOf(p.name).color})`, flexGrow: String(p.seconds) }} title={`${partOf(p.name).label}: ${p.seconds.toFixed(2)} s, ${percent(p.share)}`} />
+          <i key={p.name} class={partOf(p.name).hatch ? "striped" : ""} style={{ "--c": `var(${partOf(p.name).color})`, flexGrow: String(p.seconds) }} title={`${partOf(p.name).label}: ${p.seconds.toFixed(2)} s, ${percent(p.share)}`} />
         ))}
         {rest > of * 1e-3 && <i class="stack-rest" style={{ flexGrow: String(rest) }} />}
       </div>
