@@ -66,7 +66,7 @@ function ArchiveBanner() {
           {s.gaps.length > 0 && ` · paused ${plural(s.gaps.length, "time")}`}
         </span>
       ) : (
-        <span>it holds nothing</span>
+        <span>it holds no metrics</span>
       )}
       <span class="mut">{s.dir} · nothing in it is changed</span>
       <span class="sp" />

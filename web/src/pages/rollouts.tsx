@@ -1,7 +1,7 @@
 // Runs and their steps: how long each took and what it earned, where a step's time went, two steps side by
 // side, and the timeline of the samples.
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { get } from "../api/client";
 import type * as api from "../api/types";
 import { Link } from "../components/link";
@@ -62,6 +62,13 @@ export function Rollouts() {
   const title = curve?.key ?? (metric || "wall time");
   const unit = metric === "" ? "s" : (curve?.unit ?? "");
   const scale = stepScale(rows, metric, unit);
+  // What is known of the step before stays until the next is known: nothing jumps on the way.
+  const last = useRef<{ of: string; data: api.StepDetail } | undefined>(undefined);
+  if (detail.value) last.current = { of: `${name} ${v.kind}`, data: detail.value.data };
+  const shown = detail.value?.data ?? (id !== undefined && !detail.error && last.current?.of === `${name} ${v.kind}` ? last.current.data : undefined);
+  const past = v.attempt !== "" ? detail.value?.data : undefined;
+  const earlier = past && past.step.attempt < past.step.attempts - 1
+    ? (metric === "" ? past.step.wall_seconds : past.metrics.find((m) => m.key === metric)?.value)?.value ?? null : undefined;
   const open = (s: api.Step, other: boolean) => change(other ? { versus: s.id === id ? "" : String(s.id) } : { rollout: String(s.id), attempt: "", timeline: "" });
   return (
     <>
@@ -98,7 +105,7 @@ export function Rollouts() {
               {steps.value && rows.length === 0 && <p class="calm">{v.kind === "eval" ? "no evaluation has been dumped" : "no step yet: the first appears when its dump is complete"}</p>}
               {rows.length > 0 && !asTable.value && (
                 <StepsChart
-                  steps={rows} metric={metric} title={title} unit={unit} axis={v.axis} selected={id} earlier={v.attempt !== ""} versus={versusID}
+                  steps={rows} metric={metric} title={title} unit={unit} axis={v.axis} selected={id} earlier={earlier} versus={versusID}
                   stale={stale} median={mid} growing={v.kind === "train" && !isArchive.value && runs.value?.data.watching === true} onOpen={open}
                 />
               )}
@@ -106,15 +113,15 @@ export function Rollouts() {
               <Files run={run} />
               {steps.error && steps.value && <footer class="panel-f"><StaleNote res={steps} /></footer>}
             </section>
-            {id !== undefined && <Summary detail={detail} versus={versus} rows={rows} stale={id !== undefined && stale.has(id)} />}
+            {id !== undefined && <Summary detail={shown} loading={detail} versus={versus} rows={rows} stale={shown !== undefined && stale.has(shown.step.id)} />}
           </div>
         )}
-        {detail.value && <WhereTimeWent detail={detail.value.data} versus={v.versus === "" ? undefined : versus.value?.data} />}
+        {shown && <WhereTimeWent detail={shown} versus={v.versus === "" ? undefined : versus.value?.data} />}
         {v.versus !== "" && versus.error && !versus.value && <section class="panel"><ErrorBox error={versus.error} /></section>}
-        {detail.value && versus.value && v.versus !== "" && <Comparison a={versus.value.data} b={detail.value.data} />}
+        {shown && versus.value && v.versus !== "" && <Comparison a={versus.value.data} b={shown} />}
         {detail.error && !detail.value && <section class="panel"><ErrorBox error={detail.error} failingSince={detail.failingSince} /></section>}
-        <Timelines detail={detail.value?.data} versus={v.versus === "" ? undefined : versus.value?.data} onStep={(d) => void go(d)()} />
-        {detail.value && <Metrics detail={detail.value.data} run={run} />}
+        <Timelines detail={shown} arrived={detail.value !== undefined} versus={v.versus === "" ? undefined : versus.value?.data} onStep={(d) => void go(d)()} />
+        {shown && <Metrics detail={shown} run={run} />}
       </main>
     </>
   );
@@ -123,13 +130,13 @@ export function Rollouts() {
 const NONE: api.Step[] = [];
 
 /** The step's timeline, and that of the step it is compared with. */
-function Timelines({ detail, versus, onStep }: { detail: api.StepDetail | undefined; versus: api.StepDetail | undefined; onStep: (d: 1 | -1) => void }) {
+function Timelines({ detail, arrived, versus, onStep }: { detail: api.StepDetail | undefined; arrived: boolean; versus: api.StepDetail | undefined; onStep: (d: 1 | -1) => void }) {
   const ids = [detail?.step.timeline, versus?.step.timeline].filter((id): id is string => !!id);
   const key = ids.join("\n");
   const list = useMemo(() => ids, [key]);
   if (!detail) return null;
   if (list.length === 0 || list[0] !== detail.step.timeline) return <p class="panel calm">Step {detail.step.id} has no timeline: {detail.step.wall_seconds.reason ?? "its samples have no trace"}.</p>;
-  return <StepTimeline ids={list} step={detail.step.id} onStep={onStep} />;
+  return <StepTimeline ids={list} step={detail.step.id} arrived={arrived} onStep={onStep} />;
 }
 
 /** One step. An archive's steps do not change, and a live one's rarely: they are asked again with the rest. */

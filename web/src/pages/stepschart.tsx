@@ -18,8 +18,8 @@ export interface StepsChartProps {
   unit: string;
   axis: "step" | "time";
   selected: number | undefined;
-  /** the selected step is shown as it was before it was run again */
-  earlier: boolean;
+  /** the selected step is shown as it was before it was run again: what its number was then; undefined: it is not */
+  earlier: number | null | undefined;
   versus: number | undefined;
   /** ids of steps of a course that was given up */
   stale: ReadonlySet<number>;
@@ -172,7 +172,7 @@ function paint(el: HTMLCanvasElement, size: { width: number; height: number }, p
   frame(p.selected, "--selected");
   laid.bars.forEach((b, i) => {
     const s = p.steps[b.step] as api.Step;
-    const mine = s.id === p.selected;
+    const mine = s.id === p.selected && p.earlier === undefined;
     const other = s.id === p.versus;
     const x = LEFT + b.x;
     if (b.value === null) {
@@ -183,13 +183,19 @@ function paint(el: HTMLCanvasElement, size: { width: number; height: number }, p
     const base = y(0);
     const end = y(b.value);
     const tall = Math.max(1, Math.abs(base - end));
-    if (p.stale.has(s.id) || (mine && p.earlier)) { // hollow: it counts no more, or is not what is shown
+    if (p.stale.has(s.id)) { // hollow: it counts no more
       hatch(c, x, Math.min(base, end), b.width, tall, color);
       c.strokeStyle = color;
       if (b.width >= 3) c.strokeRect(x + 0.5, Math.min(base, end) + 0.5, b.width - 1, Math.max(1, tall - 1));
     } else {
       c.fillStyle = color;
       c.fillRect(x, Math.min(base, end), b.width, tall);
+    }
+    if (s.id === p.selected && p.earlier != null) { // as it was, over what it is now
+      const was = Math.max(1, Math.abs(base - y(p.earlier)));
+      hatch(c, x, Math.min(base, y(p.earlier)), b.width, was, ink("--accent"));
+      c.strokeStyle = ink("--accent");
+      c.strokeRect(x + 0.5, Math.min(base, y(p.earlier)) + 0.5, Math.max(1, b.width - 1), Math.max(1, was - 1));
     }
     if (s.attempts > 1) {
       c.fillStyle = ink("--s6");

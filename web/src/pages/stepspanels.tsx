@@ -23,9 +23,8 @@ const NOT_THERE: api.Number = { value: null, state: "unknown", reason: "the step
 
 type Detail = Resource<api.Envelope<api.StepDetail>>;
 
-export function Summary({ detail, versus, rows, stale }: { detail: Detail; versus: Detail; rows: api.Step[]; stale: boolean }) {
-  const d = detail.value?.data;
-  if (!d) return <section class="panel step-summary" aria-label="step"><LoadingBar on={detail.loading} />{detail.error && <ErrorBox error={detail.error} />}</section>;
+export function Summary({ detail: d, loading, versus, rows, stale }: { detail: api.StepDetail | undefined; loading: Detail; versus: Detail; rows: api.Step[]; stale: boolean }) {
+  if (!d) return <section class="panel step-summary" aria-label="step"><LoadingBar on={loading.loading} />{loading.error && <ErrorBox error={loading.error} />}</section>;
   const s = d.step;
   const before = versus.value?.data.step ?? rows.find((r) => r.id === d.prev);
   const delta = s.wall_seconds.value !== null && before?.wall_seconds.value ? s.wall_seconds.value / before.wall_seconds.value - 1 : null;
@@ -45,6 +44,7 @@ export function Summary({ detail, versus, rows, stale }: { detail: Detail; versu
         <span class="sp" />
         {straggler && straggler.share > 0.15 && <Badge level="warn" title={`${(straggler.share * 100).toFixed(1)} % of the step waited for its last samples`}>straggler bound</Badge>}
       </header>
+      <LoadingBar on={loading.loading} />
       <dl class="facts2">
         <Fact name="wall time" n={s.wall_seconds} unit="s" />
         <div><dt>{before ? `vs step ${before.id}` : "vs before"}</dt><dd class={delta !== null && delta > 0.05 ? "bad" : ""}>{delta === null ? "–" : `${delta < 0 ? "−" : "+"}${Math.abs(delta * 100).toFixed(1)} %`}</dd></div>
@@ -54,9 +54,9 @@ export function Summary({ detail, versus, rows, stale }: { detail: Detail; versu
           <dd class={s.reward.value === null ? "word" : ""} title={s.reward.reason}>{s.reward.value === null ? s.reward.state : to({ sort: "reward", desc: false, tail: false, tab: "sample" }, "samples with the lowest reward first", s.reward.value.toFixed(3).replace("-", "−"))}</dd>
         </div>
         <div><dt>requests</dt><dd>{grouped(s.requests, 0)}</dd></div>
-        <Fact name="tok/s per GPU" n={metric("perf/tokens_per_gpu_per_sec") ?? NOT_THERE} unit="1" />
+        <Fact name="tok/s per GPU" n={metric("perf/tokens_per_gpu_per_sec") ?? metric("eval_perf/tokens_per_gpu_per_sec") ?? NOT_THERE} unit="1" />
         <div><dt>began</dt><dd title={s.start ?? "no sample has a trace"} class={s.start ? "" : "word"}>{!s.start ? "unknown" : sameDay(began, now()) ? clock(began, true) : dayClock(began, now())}</dd></div>
-        <Fact name="truncated" n={metric("rollout/truncated_ratio") ?? NOT_THERE} unit="ratio" />
+        <Fact name="truncated" n={metric("rollout/truncated_ratio") ?? (s.samples > 0 ? { value: (s.statuses["truncated"] ?? 0) / s.samples, state: "value", caveat: "from the samples' statuses" } : NOT_THERE)} unit="ratio" />
       </dl>
       <ul class="statuses" aria-label="samples by status">
         {Object.entries(s.statuses).sort((a, b) => b[1] - a[1]).map(([k, n]) => <li key={k}>{to({ filter: `status=${/^\w+$/.test(k) ? k : JSON.stringify(k)}` }, `only these ${n} in the timeline`, k)} {grouped(n, 0)}</li>)}
@@ -98,7 +98,7 @@ export function WhereTimeWent({ detail: d, versus }: { detail: api.StepDetail; v
   const sum = w.parts.reduce((n, p) => n + p.seconds, 0);
   const digits = total !== null && total < 10 ? 3 : total !== null && total < 100 ? 2 : 1;
   const longest = Math.max(total ?? 0, other ?? 0);
-  const names = [...new Set([...w.parts, ...(other !== null ? (versus?.wall.parts ?? []) : [])].filter((p) => p.seconds > 0).map((p) => p.name))];
+  const names = [...new Set([...w.parts, ...(other !== null ? (versus?.wall.parts ?? []) : [])].filter((p) => p.seconds > (p.name === "unexplained" ? 0.5 * 10 ** -digits : 0)).map((p) => p.name))];
   const part = (x: api.StepDetail | undefined, name: string) => x?.wall.parts.find((p) => p.name === name);
   return (
     <section class="panel where" aria-label="where the time went">
