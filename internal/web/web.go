@@ -14,6 +14,7 @@ import (
 	"path"
 	"sort"
 	"strings"
+	"sync"
 )
 
 // The directory is built by `npm run build` in web/ and is empty but for .keep in a fresh clone, so
@@ -39,10 +40,11 @@ const AssetPrefix = "/assets/"
 
 // asset is one file, ready to be sent.
 type asset struct {
-	body, gzipped []byte // gzipped is nil where it would not be smaller
-	contentType   string
-	etag          string
-	forever       bool
+	body        []byte
+	gzipped     func() []byte // made when it is first asked for; nil where it would not be smaller
+	contentType string
+	etag        string
+	forever     bool
 }
 
 // UI answers the requests for pages and assets. It is immutable and safe for concurrent use.
@@ -97,12 +99,15 @@ func fromFS(dist fs.FS) (*UI, error) {
 func newAsset(name string, body []byte, forever bool) asset {
 	sum := sha256.Sum256(body)
 	a := asset{body: body, contentType: contentType(name), etag: `"` + hex.EncodeToString(sum[:12]) + `"`, forever: forever}
-	var buf bytes.Buffer
-	// The level is a constant of the package, and a bytes.Buffer takes every write.
-	zw, _ := gzip.NewWriterLevel(&buf, gzip.BestCompression)
-	if _, err := zw.Write(body); err == nil && zw.Close() == nil && buf.Len() < len(body) {
-		a.gzipped = buf.Bytes()
-	}
+	a.gzipped = sync.OnceValue(func() []byte {
+		var buf bytes.Buffer
+		// The level is a constant of the package, and a bytes.Buffer takes every write.
+		zw, _ := gzip.NewWriterLevel(&buf, gzip.BestCompression)
+		if _, err := zw.Write(body); err == nil && zw.Close() == nil && buf.Len() < len(body) {
+			return buf.Bytes()
+		}
+		return nil
+	})
 	return a
 }
 
@@ -178,9 +183,9 @@ func send(w http.ResponseWriter, r *http.Request, a asset) {
 	h.Set("Content-Type", a.contentType)
 	h.Set("Vary", "Accept-Encoding")
 	body, etag := a.body, a.etag
-	if a.gzipped != nil && acceptsGzip(r.Header.Get("Accept-Encoding")) {
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) && a.gzipped() != nil {
 		// A validator names one representation, so the packed one has its own.
-		body, etag = a.gzipped, strings.TrimSuffix(a.etag, `"`)+`-gz"`
+		body, etag = a.gzipped(), strings.TrimSuffix(a.etag, `"`)+`-gz"`
 		h.Set("Content-Encoding", "gzip")
 	}
 	h.Set("ETag", etag)
