@@ -36,6 +36,7 @@ func TestGolden(t *testing.T) {
 		{"step", ours + "/rollouts/math-7b/steps/train/7"},
 		{"timelines", ours + "/timelines"},
 		{"timeline_stats", fakeTimelinePath + "/stats?filter=status%3Dcompleted"},
+		{"timeline_summary", fakeTimelinePath + "/summary?filter=status%3Dcompleted"},
 		{"timeline_find", fakeTimelinePath + "/find?text=sglang&limit=2&sort=dur&desc=1"},
 		{"timeline_row", fakeTimelinePath + "/rows/0"},
 		{"timeline_text", fakeTimelinePath + "/rows/0/text"},

@@ -85,6 +85,13 @@ func TestTimelineContainers(t *testing.T) {
 	if cut.Items() >= all.Items() {
 		t.Errorf("one unit of time has %d items, all of it %d", cut.Items(), all.Items())
 	}
+	pictures := map[string]bool{}
+	for _, by := range []string{"", "&by=class", "&by=name", "&by=attempt", "&by=status"} {
+		pictures[ask(a, "GET", fakeTimelinePath+"/raster?w=30&h=7"+by, "").Body.String()] = true
+	}
+	if len(pictures) != 4 { // class is what it is without by
+		t.Errorf("four ways to colour and none give %d pictures", len(pictures))
+	}
 	h := containerHead(t, ask(a, "GET", fakeTimelinePath+"/raster?w=30&h=7", ""))
 	for _, c := range h.Columns {
 		if c.Count != 30*7 {
@@ -171,6 +178,10 @@ func TestRolloutErrors(t *testing.T) {
 		{a, fakeTimelinePath + "/window?count=1000000", "bad_parameter", "count", 400, "65536"},
 		{a, fakeTimelinePath + "/window?t0=5&t1=5", "bad_parameter", "t1", 400, "after t0"},
 		{a, fakeTimelinePath + "/window?open=1,x", "bad_parameter", "open", 400, "commas"},
+		{a, fakeTimelinePath + "/raster?by=beauty", "bad_query", "query", 400, "attempt"},
+		{a, fakeTimelinePath + "/summary?filter=flag%3Dgreen", "bad_query", "filter", 400, "carried"},
+		{a, fakeTimelinePath + "/summary?t0=1", "bad_parameter", "t0", 400, "not known"},
+		{a, ours + "/timelines/nothing/summary", "not_found", "", 404, "nothing"},
 		{a, fakeTimelinePath + "/raster?w=0", "bad_parameter", "w", 400, "8192"},
 		{a, fakeTimelinePath + "/raster?w=100000", "bad_parameter", "w", 400, "8192"},
 		{a, fakeTimelinePath + "/rows/-1", "bad_parameter", "row", 400, "from 0"},

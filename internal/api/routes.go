@@ -41,6 +41,7 @@ func (a *API) routes() []Route {
 		{"GET", ours + "/timelines/{id}/window", ScopeRead, noBody, a.container(a.getTimelineWindow)},
 		{"GET", ours + "/timelines/{id}/raster", ScopeRead, noBody, a.container(a.getTimelineRaster)},
 		{"GET", ours + "/timelines/{id}/stats", ScopeRead, noBody, a.ready(a.getTimelineStats)},
+		{"GET", ours + "/timelines/{id}/summary", ScopeRead, noBody, a.ready(a.getTimelineSummary)},
 		{"GET", ours + "/timelines/{id}/find", ScopeRead, noBody, a.ready(a.getTimelineFind)},
 		{"GET", ours + "/timelines/{id}/rows/{row}", ScopeRead, noBody, a.ready(a.getTimelineRow)},
 		{"GET", ours + "/timelines/{id}/rows/{row}/text", ScopeRead, noBody, a.ready(a.getTimelineText)},

@@ -224,13 +224,17 @@ func (a *API) getTimelineRaster(r *http.Request) (func(io.Writer) error, error) 
 	if err != nil {
 		return nil, err
 	}
-	p := a.timelineParams(r, "w", "h", "t0", "t1")
+	p := a.timelineParams(r, "by", "w", "h", "t0", "t1")
 	q, w, h := p.query(), p.whole("w", 1000, 1, maxRaster), p.whole("h", 80, 1, maxRaster)
 	t0, t1 := p.span(ix)
 	if p.err != nil {
 		return nil, p.err
 	}
-	img, err := ix.Raster(q, int(w), int(h), t0, t1)
+	by, err := timeline.ParseBy(p.text("by"))
+	if err != nil {
+		return nil, err
+	}
+	img, err := ix.Raster(q, by, int(w), int(h), t0, t1)
 	if err != nil {
 		return nil, err
 	}
@@ -249,6 +253,23 @@ func (a *API) getTimelineStats(r *http.Request) (any, error) {
 		return nil, p.err
 	}
 	s, err := ix.Stats(q, t0, t1)
+	if err != nil {
+		return nil, queryFailure(err)
+	}
+	return raw(a, s)
+}
+
+func (a *API) getTimelineSummary(r *http.Request) (any, error) {
+	ix, err := a.timelineOf(r)
+	if err != nil {
+		return nil, err
+	}
+	p := a.timelineParams(r)
+	q := p.query()
+	if p.err != nil {
+		return nil, p.err
+	}
+	s, err := ix.Summary(q)
 	if err != nil {
 		return nil, queryFailure(err)
 	}

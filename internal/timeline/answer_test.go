@@ -39,7 +39,7 @@ func TestAnswers(t *testing.T) {
 	}
 	b.Reset()
 	t0, t1 := ix.Extent()
-	img, err := ix.Raster(q, 300, 200, t0, t1) // large enough for blobs of its own
+	img, err := ix.Raster(q, ByName, 300, 200, t0, t1) // large enough for blobs of its own
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func BenchmarkDecode(b *testing.B) {
 func BenchmarkLeaves(b *testing.B) {
 	c := benchColumns()
 	for b.Loop() {
-		NewIndex(c).allLeaves()
+		NewIndex(c).allLeaves(ByClass)
 	}
 }
 
@@ -107,8 +107,21 @@ func BenchmarkWindow(b *testing.B) {
 func BenchmarkRaster(b *testing.B) {
 	ix := benchIndex()
 	t0, t1 := ix.Extent()
+	for by, name := range byNames {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := ix.Raster(Query{}, By(by), 1600, 900, t0, t1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkSummary(b *testing.B) {
+	ix := benchIndex()
 	for b.Loop() {
-		if _, err := ix.Raster(Query{}, 1600, 900, t0, t1); err != nil {
+		if _, err := ix.Summary(Query{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,44 +19,45 @@ type Index struct {
 	head Head
 
 	// Columns by row.
-	ordinal                    []uint32
-	sample, group, rolloutID   []int64
-	status, why                []uint8
-	source                     []uint16
-	label                      []uint32
-	reward                     []float64
-	start, dur                 []int64
-	attempts                   []uint8
-	response, prompt           []int64
-	lanes                      []uint16
-	nItems, nReqs              []uint32
-	open, orphans, points      []uint32
-	flags                      []uint16
-	firstItem, firstReq        []int // and one more
-	traceData                  []byte
-	traceEnds                  []uint32
-	itemStart, itemDur         []int64
-	itemName, itemFlags        []uint16
-	itemClass, itemState       []uint8
-	itemLane, itemDepth        []uint16
-	itemParent, itemReq        []int32
-	itemAttempt                []uint8
-	itemN                      []uint32
-	firstSeg                   []uint32 // by item and one more; nil when there are no segments
-	segClass                   []uint8
-	segStart, segDur           []int64
-	ridData                    []byte
-	ridEnds                    []uint32
-	reqStart, reqQueue, reqE2E []int64
-	reqPhases                  [request.NumPhases][]int64
-	reqRetries                 []int64
-	reqItem                    []int32
+	ordinal                  []uint32
+	sample, group, rolloutID []int64
+	status, why              []uint8
+	source                   []uint16
+	label                    []uint32
+	reward                   []float64
+	start, dur               []int64
+	attempts                 []uint8
+	response, prompt         []int64
+	lanes                    []uint16
+	nItems, nReqs            []uint32
+	open, orphans, points    []uint32
+	flags                    []uint16
+	firstItem, firstReq      []int // and one more
+	traceData                []byte
+	traceEnds                []uint32
+	itemStart, itemDur       []int64
+	itemName, itemFlags      []uint16
+	itemClass, itemState     []uint8
+	itemLane, itemDepth      []uint16
+	itemParent, itemReq      []int32
+	itemAttempt              []uint8
+	itemN                    []uint32
+	firstSeg                 []uint32 // by item and one more; nil when there are no segments
+	segClass                 []uint8
+	segStart, segDur         []int64
+	ridData                  []byte
+	ridEnds                  []uint32
+	reqStart, reqDur         []int64
+	reqQueue, reqE2E         []int64
+	reqAttempt               []uint8
+	reqPhases                [request.NumPhases][]int64
+	reqRetries               []int64
+	reqItem                  []int32
 
 	sumsOnce sync.Once
 	sums     rowSums
 
-	leavesOnce sync.Once
-	leaves     leaves
+	leaves [ByStatus]leaves // by what they are told apart
 
 	lowerOnce sync.Once
 	lower     lowerTexts
@@ -84,7 +85,7 @@ func NewIndex(c *Columns) *Index {
 		itemState: t.state.flat(), itemLane: t.lane.flat(), itemDepth: t.depth.flat(), itemParent: t.parent.flat(),
 		itemReq: t.request.flat(), itemAttempt: t.attempt.flat(), itemN: t.n.flat(),
 		segClass: s.class.flat(), segStart: s.start.flat(), segDur: s.dur.flat(),
-		reqStart: q.start.flat(), reqQueue: q.queue.flat(), reqE2E: q.e2e.flat(), reqRetries: q.retry.flat(), reqItem: q.item.flat(),
+		reqStart: q.start.flat(), reqDur: q.dur.flat(), reqAttempt: q.attempt.flat(), reqQueue: q.queue.flat(), reqE2E: q.e2e.flat(), reqRetries: q.retry.flat(), reqItem: q.item.flat(),
 		orders: map[Query][]uint32{}, attrs: map[string]*attrValues{},
 	}
 	ix.traceData, ix.traceEnds = r.trace.view()

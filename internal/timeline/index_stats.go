@@ -118,7 +118,7 @@ func (ix *Index) countRows(q Query, order []uint32, t int64, counts map[string]i
 		counts[k] = 0
 	}
 	counts["total"] = len(order)
-	src := ix.leafSource(q.Attempt)
+	src := ix.leafSource(ByClass, q.Attempt)
 	for _, r := range order {
 		switch {
 		case ix.why[r] != 0:

@@ -34,6 +34,7 @@ type rasterVector struct {
 	H     int       `json:"h"`
 	T0    int64     `json:"t0"`
 	T1    int64     `json:"t1"`
+	By    string    `json:"by"`
 	Class []int     `json:"class"`
 	Fill  []int     `json:"fill"`
 }
@@ -43,6 +44,11 @@ type statsVector struct {
 	T0    int64     `json:"t0"`
 	T1    int64     `json:"t1"`
 	Stats *Stats    `json:"stats"`
+}
+
+type summaryVector struct {
+	Query   queryPart `json:"query"`
+	Summary *Summary  `json:"summary"`
 }
 
 type windowVector struct {
@@ -63,11 +69,12 @@ type windowVector struct {
 }
 
 type vectors struct {
-	Container string         `json:"container"` // in testdata/container
-	Orders    []queryVector  `json:"orders"`
-	Rasters   []rasterVector `json:"rasters"`
-	Stats     []statsVector  `json:"stats"`
-	Windows   []windowVector `json:"windows"`
+	Container string          `json:"container"` // in testdata/container
+	Orders    []queryVector   `json:"orders"`
+	Rasters   []rasterVector  `json:"rasters"`
+	Stats     []statsVector   `json:"stats"`
+	Windows   []windowVector  `json:"windows"`
+	Summaries []summaryVector `json:"summaries"`
 }
 
 func (v *queryPart) query() Query {
@@ -159,16 +166,26 @@ func TestVectors(t *testing.T) {
 			mid := t0 + (t1-t0)/2
 			wins := [][2]int64{{t0, t1}, {t0 - 1000, mid}, {mid, mid + 1 + (t1-t0)/1000}}
 			for _, q := range []queryPart{{}, {Sort: "dur", Desc: true}, {Attempt: &one}, {Filter: "status:completed"}} {
+				sum, err := ix.Summary(q.query())
+				if err != nil {
+					t.Fatal(err)
+				}
+				v.Summaries = append(v.Summaries, summaryVector{q, sum})
 				for _, w := range wins {
 					if w[0] >= w[1] {
 						continue
 					}
 					for _, size := range [][2]int{{16, 4}, {3, 40}} {
-						img, err := ix.Raster(q.query(), size[0], size[1], w[0], w[1])
-						if err != nil {
-							t.Fatal(err)
+						for by, name := range byNames {
+							if By(by) != ByClass && size[1] > size[0] { // rows higher than a pixel are copies: once is enough
+								continue
+							}
+							img, err := ix.Raster(q.query(), By(by), size[0], size[1], w[0], w[1])
+							if err != nil {
+								t.Fatal(err)
+							}
+							v.Rasters = append(v.Rasters, rasterVector{q, size[0], size[1], w[0], w[1], name, ints8(img.Class), ints8(img.Fill)})
 						}
-						v.Rasters = append(v.Rasters, rasterVector{q, size[0], size[1], w[0], w[1], ints8(img.Class), ints8(img.Fill)})
 					}
 					st, err := ix.Stats(q.query(), w[0], w[1])
 					if err != nil {
@@ -243,7 +260,7 @@ func TestOrderByHand(t *testing.T) {
 
 func TestLeavesByHand(t *testing.T) {
 	ix := NewIndex(handmade(t))
-	s := ix.allLeaves().row(0)
+	s := ix.allLeaves(ByClass).row(0)
 	// From -1.000001 s: row 0 starts at 1.000001 s. generate_and_rm, [P] from 0.1 s with its segments
 	// to 0.5 s, [P] itself to 0.6 s, [D] to 0.7 s, its segment to 2.1 s, the group, the reward, the group.
 	at := []float64{0, 0.1, 0.2, 0.5, 0.6, 0.7, 2.1, 2.2, 2.9, 3}
@@ -265,7 +282,7 @@ func TestLeavesByHand(t *testing.T) {
 func TestRasterCoversAsMuchAsLeaves(t *testing.T) {
 	ix := NewIndex(handmade(t))
 	t0, t1 := ix.Extent()
-	img, err := ix.Raster(Query{Filter: "row=3"}, 1000, 1, t0, t1)
+	img, err := ix.Raster(Query{Filter: "row=3"}, ByClass, 1000, 1, t0, t1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +425,12 @@ func ask(ix *Index) error {
 	t0, t1 := ix.Extent()
 	t1 = max(t1, t0+1)
 	for _, q := range []Query{{}, {Sort: "decode", Group: true}, {Filter: "a"}, {Filter: "attr.x>1"}, {Attempt: rollout.Int{N: 1, OK: true}}} {
-		if _, err := ix.Raster(q, 20, 20, t0, t1); err != nil {
+		for by := range By(len(byNames)) {
+			if _, err := ix.Raster(q, by, 20, 20, t0, t1); err != nil {
+				return err
+			}
+		}
+		if _, err := ix.Summary(q); err != nil {
 			return err
 		}
 		if _, err := ix.Stats(q, t0, t1); err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/rollscope/rollscope/internal/request"
 	"github.com/rollscope/rollscope/internal/rollout"
@@ -16,8 +17,10 @@ const noLeaf = math.MaxUint8
 
 // leaves say for all rows what fills each instant; see "What fills an instant of a row" in FORMAT.md.
 type leaves struct {
+	once  sync.Once
 	first []int // by row, and one more
-	// A stretch goes from at to the next one's at; the last of a row has class noLeaf.
+	// A stretch goes from at to the next one's at; the last of a row has class noLeaf. The class is what By
+	// takes a leaf for.
 	at    []int64
 	class []uint8
 	// Items of no duration.
@@ -39,13 +42,13 @@ func (l *leaves) row(r int) stretches {
 	return stretches{l.at[a:b], l.class[a:b], l.dotAt[c:d], l.dotClass[c:d]}
 }
 
-// allLeaves are the leaves of all rows without regard to attempts.
-func (ix *Index) allLeaves() *leaves {
-	ix.leavesOnce.Do(func() {
+// allLeaves are the leaves of all rows without regard to attempts. by is not ByStatus.
+func (ix *Index) allLeaves(by By) *leaves {
+	l := &ix.leaves[by]
+	l.once.Do(func() {
 		n := ix.Rows()
-		l := &ix.leaves
 		l.first, l.firstDot = make([]int, n+1), make([]int, n+1)
-		sw := sweeper{ix: ix}
+		sw := sweeper{ix: ix, by: by}
 		for r := range n {
 			s := sw.row(r, rollout.Int{})
 			l.at, l.class = append(l.at, s.at...), append(l.class, s.class...)
@@ -54,7 +57,7 @@ func (ix *Index) allLeaves() *leaves {
 		}
 		l.at, l.class = slices.Clip(l.at), slices.Clip(l.class)
 	})
-	return &ix.leaves
+	return l
 }
 
 // leafSource gives the leaves of rows, for one goroutine.
@@ -62,27 +65,52 @@ type leafSource struct {
 	all     *leaves
 	sw      sweeper
 	attempt rollout.Int
+	// By status a row is of one kind whatever its leaves are: those by class, under another number.
+	status      []uint8
+	class, dots []uint8
 }
 
-func (ix *Index) leafSource(attempt rollout.Int) *leafSource {
-	s := &leafSource{sw: sweeper{ix: ix}, attempt: attempt}
+func (ix *Index) leafSource(by By, attempt rollout.Int) *leafSource {
+	s := &leafSource{attempt: attempt}
+	if by == ByStatus {
+		by, s.status = ByClass, ix.status
+	}
+	s.sw = sweeper{ix: ix, by: by}
 	if !attempt.OK {
-		s.all = ix.allLeaves()
+		s.all = ix.allLeaves(by)
 	}
 	return s
 }
 
 // row is valid until the next call.
 func (s *leafSource) row(r int) stretches {
+	var out stretches
 	if s.all != nil {
-		return s.all.row(r)
+		out = s.all.row(r)
+	} else {
+		out = s.sw.row(r, s.attempt)
 	}
-	return s.sw.row(r, s.attempt)
+	if s.status != nil {
+		kind := kindOf(int(s.status[r]))
+		s.class, s.dots = s.class[:0], s.dots[:0]
+		for _, c := range out.class {
+			if c != noLeaf {
+				c = kind
+			}
+			s.class = append(s.class, c)
+		}
+		for range out.dotClass {
+			s.dots = append(s.dots, kind)
+		}
+		out.class, out.dotClass = s.class, s.dots
+	}
+	return out
 }
 
 // sweeper finds a row's leaves: by start, with a heap of what is running, deepest first.
 type sweeper struct {
 	ix    *Index
+	by    By
 	order []int32
 	heap  []int32
 	out   stretches
@@ -102,9 +130,9 @@ func (w *sweeper) row(r int, attempt rollout.Int) stretches {
 		}
 		switch st := State(ix.itemState[i]); {
 		case st == PointEvent || st == OrphanEnd:
-			o.dotAt, o.dotClass = append(o.dotAt, ix.itemStart[i]), append(o.dotClass, uint8(ClassEvent))
+			o.dotAt, o.dotClass = append(o.dotAt, ix.itemStart[i]), append(o.dotClass, w.kind(i, uint8(ClassEvent)))
 		case ix.itemDur[i] == 0:
-			o.dotAt, o.dotClass = append(o.dotAt, ix.itemStart[i]), append(o.dotClass, ix.itemClass[i])
+			o.dotAt, o.dotClass = append(o.dotAt, ix.itemStart[i]), append(o.dotClass, w.kind(i, ix.itemClass[i]))
 		default:
 			w.order = append(w.order, int32(i))
 		}
@@ -186,14 +214,18 @@ func (w *sweeper) pop() {
 func (w *sweeper) emit(i int, from, to int64) {
 	ix := w.ix
 	class := ix.itemClass[i]
+	if w.by != ByClass && w.by != ByPhase { // parts of an item are of its name and attempt
+		w.add(from, to, w.kind(i, class))
+		return
+	}
 	if ix.firstSeg != nil {
 		for s := ix.firstSeg[i]; s < ix.firstSeg[i+1]; s++ {
 			a, b := max(from, ix.segStart[s]), min(to, ix.segStart[s]+ix.segDur[s])
 			if a >= b {
 				continue
 			}
-			w.add(from, a, class)
-			w.add(a, b, ix.segClass[s])
+			w.add(from, a, w.kind(i, class))
+			w.add(a, b, w.kind(i, ix.segClass[s]))
 			from = b
 		}
 	}
@@ -204,7 +236,22 @@ func (w *sweeper) emit(i int, from, to int64) {
 			from = b
 		}
 	}
-	w.add(from, to, class)
+	w.add(from, to, w.kind(i, class))
+}
+
+// kind is what item i counts as where it is of a class.
+func (w *sweeper) kind(i int, class uint8) uint8 {
+	switch w.by {
+	case ByName:
+		return kindOf(int(w.ix.itemName[i]))
+	case ByAttempt:
+		return kindOf(int(w.ix.itemAttempt[i]))
+	case ByPhase:
+		if class == uint8(ClassOther) {
+			return kindOf(firstName + int(w.ix.itemName[i]))
+		}
+	}
+	return class
 }
 
 func (w *sweeper) add(from, to int64, class uint8) {
@@ -226,7 +273,7 @@ func (w *sweeper) add(from, to int64, class uint8) {
 // RasterImage is a picture of many rows; see "Raster" in FORMAT.md.
 type RasterImage struct {
 	W, H  int
-	Class []uint8 // W*H, row by row: class + 1, 0 where there is nothing
+	Class []uint8 // W*H, row by row: what By tells apart + 1, 0 where there is nothing
 	Fill  []uint8 // W*H: the share that is covered
 }
 
@@ -236,7 +283,7 @@ const (
 )
 
 // Raster draws q's rows between t0 and t1 (units) on w times h pixels.
-func (ix *Index) Raster(q Query, w, h int, t0, t1 int64) (*RasterImage, error) {
+func (ix *Index) Raster(q Query, by By, w, h int, t0, t1 int64) (*RasterImage, error) {
 	if w < 1 || h < 1 || w > maxSide || h > maxSide || w*h > maxPixels {
 		return nil, &QueryError{At: -1, What: fmt.Sprintf("a raster of %d by %d pixels: 1 to %d a side, at most %d in all", w, h, maxSide, maxPixels)}
 	}
@@ -253,7 +300,7 @@ func (ix *Index) Raster(q Query, w, h int, t0, t1 int64) (*RasterImage, error) {
 		return img, nil
 	}
 	p := newPainter(w, t0, t1)
-	src := ix.leafSource(q.Attempt)
+	src := ix.leafSource(by, q.Attempt)
 	lastA, lastB := -1, -1
 	for y := range h {
 		a := y * n / h
@@ -280,9 +327,9 @@ type painter struct {
 	t0, t1 int64
 	scale  float64 // w * 256
 	span   float64
-	part   [NumClasses][]int32 // covered 1/256 pixels
-	full   [NumClasses][]int32 // differences of the number of rows that cover all of a pixel
-	used   [NumClasses]bool
+	part   [noLeaf][]int32 // covered 1/256 pixels; nil for kinds that were not met yet
+	full   [noLeaf][]int32 // differences of the number of rows that cover all of a pixel
+	used   [noLeaf]bool
 	total  []int64 // by pixel
 	best   []int64 // sum << 8 | 255 - class
 	dots   []uint8 // class + 1
@@ -290,14 +337,17 @@ type painter struct {
 }
 
 func newPainter(w int, t0, t1 int64) *painter {
-	p := &painter{w: w, t0: t0, t1: t1, scale: float64(w * 256), span: float64(t1 - t0), dots: make([]uint8, w),
+	return &painter{w: w, t0: t0, t1: t1, scale: float64(w * 256), span: float64(t1 - t0), dots: make([]uint8, w),
 		total: make([]int64, w), best: make([]int64, w)}
-	all := make([]int32, 2*int(NumClasses)*(w+1))
-	for c := range p.part {
-		p.part[c], all = all[:w+1:w+1], all[w+1:]
-		p.full[c], all = all[:w+1:w+1], all[w+1:]
+}
+
+// use makes room for a kind.
+func (p *painter) use(c uint8) {
+	p.used[c] = true
+	if p.part[c] == nil {
+		all := make([]int32, 2*(p.w+1))
+		p.part[c], p.full[c] = all[:p.w+1:p.w+1], all[p.w+1:]
 	}
-	return p
 }
 
 // at is p(t) of FORMAT.md.
@@ -338,7 +388,9 @@ func (p *painter) add(s stretches) {
 			p.dot(from, c)
 			continue
 		}
-		p.used[c] = true
+		if !p.used[c] {
+			p.use(c)
+		}
 		a, b := from>>8, end>>8
 		if a == b {
 			p.part[c][a] += end - from
@@ -369,7 +421,7 @@ func (p *painter) finish(rows int, class, fill []uint8) {
 		p.used[c] = false
 		run := int32(0)
 		part, full := p.part[c][:w], p.full[c][:w]
-		low := int64(noLeaf - c) // of equal sums the lowest class is the largest
+		low := int64(noLeaf - c) // of equal sums the lowest kind is the largest
 		for x := range total {
 			run += full[x]
 			sum := int64(part[x]) + int64(run)<<8
