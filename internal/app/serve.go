@@ -168,6 +168,7 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 	if err != nil {
 		return nil, err
 	}
+	r.registry.MustRegister(dropped{r.rollouts.drops})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.rollouts.close())
