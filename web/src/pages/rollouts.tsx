@@ -85,17 +85,17 @@ export function Rollouts() {
               <header class="panel-h">
                 <h2>Steps</h2>
                 <MetricPicker run={run} kind={v.kind} />
-                <span class="u">{[scale.unit, plural(rows.length, "step"), "click opens, Shift + click compares"].filter(Boolean).join(" · ")}</span>
+                <span class="u">{rows.length > 0 && [scale.unit, plural(rows.length, "step"), "click opens, Shift + click compares"].filter(Boolean).join(" · ")}</span>
                 <Notes list={steps.value?.warnings ?? []} />
                 <span class="sp" />
-                <span class="leg" aria-hidden="true">
+                {rows.length > 0 && <span class="leg" aria-hidden="true">
                   <span><i class="sw-box" style={{ "--c": "var(--s7)" }} />{title.length > 32 ? `…${title.slice(-30)}` : title}</span>
                   {mid !== null && <span><i class="sw-line sw-median" style={{ "--c": "var(--text-2)" }} />median {withUnit(mid, scale)}</span>}
                   <span><i class="sw-line" style={{ "--c": "var(--s2)" }} />mean reward (right)</span>
                   {rows.some((s) => (metric === "" ? s.wall_seconds : s.values[metric])?.value == null) && <span><i class="sw-box sw-unknown" />unknown</span>}
                   {rows.some((s) => s.attempts > 1) && <span><i class="sw-line" style={{ "--c": "var(--s6)" }} />run again</span>}
                   {stale.size > 0 && <span title="an earlier step was run again later, so these count no more"><i class="sw-box sw-stale" />given up</span>}
-                </span>
+                </span>}
                 <AxisButtons />
                 <button type="button" class={asTable.value ? "chip on" : "chip"} aria-pressed={asTable.value} title="show as table" onClick={() => (asTable.value = !asTable.value)}>table</button>
               </header>
