@@ -2,7 +2,7 @@
 // measured, aim, and the peer measured in the same run where there is one. It asserts nothing: a
 // figure depends on the machine. `make bench` runs it.
 //
-//	go run ./tools/bench BINARY
+//	go run ./tools/bench BINARY [PART...]
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,25 +26,51 @@ import (
 type row struct{ what, measured, aim, peer string }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: bench BINARY")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: bench BINARY [PART...]; parts: "+strings.Join(names(), " "))
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(binary string) error {
+// parts are what is measured, in order.
+var parts = []struct {
+	name    string
+	measure func(binary, dir string) ([]row, error)
+}{
+	{"size", size}, {"idle", idle}, {"memory", memory}, {"startup", startup}, {"scrape", scrape}, {"queries", queries}, {"rules", rules},
+	{"fleet", fleet}, {"rollouts", rollouts},
+}
+
+func names() []string {
+	var out []string
+	for _, p := range parts {
+		out = append(out, p.name)
+	}
+	return out
+}
+
+// run measures the parts that only names, or all.
+func run(binary string, only []string) error {
+	for _, o := range only {
+		if !slices.Contains(names(), o) {
+			return fmt.Errorf("there is no part %q; there are %s", o, strings.Join(names(), " "))
+		}
+	}
 	dir, err := os.MkdirTemp("", "rollscope-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	var rows []row
-	for _, measure := range []func(string, string) ([]row, error){size, idle, memory, startup, scrape, queries, rules, fleet, rollouts} {
-		r, err := measure(binary, dir)
+	for _, p := range parts {
+		if len(only) > 0 && !slices.Contains(only, p.name) {
+			continue
+		}
+		r, err := p.measure(binary, dir)
 		if err != nil {
 			return err
 		}

@@ -28,11 +28,11 @@ func rollouts(binary, dir string) ([]row, error) {
 	var rows []row
 	for _, size := range rolloutSizes {
 		at := filepath.Join(dir, fmt.Sprintf("dumps-%d", size.samples))
-		made, err := timed(binary, "sim", "rollouts", at, "--samples", fmt.Sprint(size.samples), "--pd", "--multi-turn", "0.15", "--partial", "0.1")
+		made, err := timed(binary, "sim", "rollouts", at, "--samples", fmt.Sprint(size.samples), "--first", "1", "--pd", "--multi-turn", "0.15", "--partial", "0.1")
 		if err != nil {
 			return nil, err
 		}
-		dump := filepath.Join(at, "rollout_0.pt")
+		dump := filepath.Join(at, "rollout_1.pt")
 		info, err := os.Stat(dump)
 		if err != nil {
 			return nil, err
@@ -56,7 +56,7 @@ func rollouts(binary, dir string) ([]row, error) {
 				row{m.what + ": " + name, fmt.Sprintf("%.2f s, %.0f MB/s", best.wall.Seconds(), mb/best.wall.Seconds()), m.aim, m.peer},
 				row{"  its peak resident memory", fmt.Sprintf("%.0f MiB", float64(best.peak)/(1<<20)), "a tenth", m.memory})
 		}
-		page, err := viewer(filepath.Join(at, "rollout_0.trace_timeline_viewer.html"), name, size.samples == 16384)
+		page, err := viewer(filepath.Join(at, "rollout_1.trace_timeline_viewer.html"), name, size.samples == 16384)
 		if err != nil {
 			return nil, err
 		}
