@@ -25,6 +25,9 @@ export interface Entry {
 const statusToken = (s: string, i: number): string =>
   s === "completed" ? "--ok-fill" : s === "truncated" ? "--warn-fill" : s === "failed" ? "--crit-fill" : s === "aborted" ? "--ph-error" : s === "pending" ? "--ph-queue" : `--s${(i % 8) + 1}`;
 
+/** The first kind of a raster by phase that is a name (FORMAT.md, "Raster"); classes have the numbers below. */
+const FIRST_NAME = 32;
+
 /** The colours of one source for one way of colouring. Immutable. */
 export class Colours {
   readonly entries: Entry[] = [];
@@ -84,9 +87,15 @@ export class Colours {
     }
   }
 
-  /** The palette number of a class alone, for rasters that come as classes. */
+  /** The palette number of a class alone, for segments. */
   ofClass(c: number): number {
     return this.by === "phase" ? (this.byClass[c] as number) : 0;
+  }
+
+  /** The palette number of a raster's kind; of kinds that share one, the first's. */
+  ofKind(k: number): number {
+    const of = this.by === "phase" ? (k < FIRST_NAME ? this.byClass[k] : this.byName[k - FIRST_NAME]) : (this.by === "name" ? this.byName : this.by === "attempt" ? this.byAttempt : this.byStatus)[k];
+    return of ?? 0;
   }
 }
 
@@ -131,6 +140,11 @@ export function legend(c: Colours, t: Table, rows: Rows): LegendEntry[] {
       time[k] = (time[k] as number) + (t.segDur[s] as number);
     }
   }
+  return inOrder(c, n, time);
+}
+
+/** Entries that occur, with what was counted by palette number. */
+export function inOrder(c: Colours, n: Float64Array, time: Float64Array): LegendEntry[] {
   const rank = (e: Entry) => (c.by !== "phase" ? 0 : e.key === `c${EVENT}` ? 3 : e.key === `c${GROUP}` ? 2 : e.key === `c${GENERATE}` || Number(e.key.slice(1)) < PHASE ? 0 : 1);
   return c.entries
     .map((e, i) => ({ ...e, n: n[i] as number, time: time[i] as number, palette: i }))

@@ -1,3 +1,5 @@
+import { COLOUR_BY, type LegendEntry } from "./colours";
+import { readSummary, summaryLegend } from "./summary";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { Flats, flatAt } from "./flat";
@@ -89,8 +91,10 @@ describe("bars", () => {
 interface Vectors {
   container: string;
   stats: { query: { filter?: string; attempt?: number | null }; t0: number; t1: number; stats: { names: Record<string, number | string | null>[]; rows: Record<string, number> } }[];
-  rasters: { query: { filter?: string; sort?: "row"; desc?: boolean; attempt?: number | null }; w: number; h: number; t0: number; t1: number; class: number[]; fill: number[] }[];
+  rasters: { query: { filter?: string; sort?: "row"; desc?: boolean; attempt?: number | null }; w: number; h: number; t0: number; t1: number; by: By; class: number[]; fill: number[] }[];
+  summaries: { query: { filter?: string; attempt?: number | null }; summary: Record<string, unknown> }[];
 }
+type By = "class" | "phase" | "name" | "attempt" | "status";
 
 describe("vectors of the Go index", () => {
   const testdata = new URL("../../../internal/timeline/testdata/", import.meta.url).pathname;
@@ -119,16 +123,29 @@ describe("vectors of the Go index", () => {
     for (const c of v.rasters) {
       const rows = await order(c.query);
       const f = new Flats(s.table, { attempt: c.query.attempt ?? -1, opens: true }).all();
-      expect(classes(s.table, f, rows, c), `raster ${c.w}x${c.h} ${c.t0}..${c.t1} ${JSON.stringify(c.query)}`).toEqual({ class: c.class, fill: c.fill });
+      expect(kinds(s, f, rows, c), `raster by ${c.by} ${c.w}x${c.h} ${c.t0}..${c.t1} ${JSON.stringify(c.query)}`).toEqual({ class: c.class, fill: c.fill });
     }
+    // What a server counts over all rows is what the page counts by itself.
+    const all = v.summaries.find((c) => !c.query.filter && typeof c.query.attempt !== "number")!;
+    const read = readSummary(all.summary, s.head);
+    const plain = (l: LegendEntry[]) => l.map((e) => ({ ...e, time: Math.round(e.time) }));
+    for (const by of COLOUR_BY) {
+      const c = s.colours(by);
+      expect(plain(summaryLegend(c, read)), by).toEqual(plain(s.legend(c)));
+    }
+    expect([...read.medians].map(Math.round)).toEqual([...s.medians()].map(Math.round));
+    expect([...read.attempts.keys()]).toEqual(s.attempts());
   });
 });
 
 const sum = (s: States) => Object.entries(s).reduce((a, [k, n]) => a + (k === "total" ? 0 : n), 0);
 
 /** FORMAT.md's raster, from our bars. */
-function classes(t: Table, f: Flats, order: Uint32Array, c: { w: number; h: number; t0: number; t1: number }): { class: number[]; fill: number[] } {
-  const { w, h, t0, t1 } = c;
+function kinds(s: LocalSource, f: Flats, order: Uint32Array, c: { w: number; h: number; t0: number; t1: number; by: By }): { class: number[]; fill: number[] } {
+  const { w, h, t0, t1, by } = c;
+  const t = s.table;
+  const kind = (r: number, item: number, cls: number) =>
+    Math.min(254, by === "name" ? t.name[item]! : by === "attempt" ? t.attempt[item]! : by === "status" ? s.rows.status[r]! : by === "phase" && cls === 0 ? 32 + t.name[item]! : cls);
   const out = { class: new Array<number>(w * h).fill(0), fill: new Array<number>(w * h).fill(0) };
   const p = (at: number) => Math.max(0, Math.min(w * 256, Math.floor(((at - t0) * (w * 256)) / (t1 - t0))));
   const n = order.length;
@@ -146,15 +163,16 @@ function classes(t: Table, f: Flats, order: Uint32Array, c: { w: number; h: numb
       for (let k = f.from[r]!; k < f.to[r]!; k++) {
         if (f.start[k]! >= t1 || f.end[k]! <= t0 || f.start[k] === f.end[k]) continue;
         const x0 = p(f.start[k]!), x1 = p(f.end[k]!);
-        if (x0 === x1) dot(x0, f.class[k]!);
+        const own = kind(r, f.item[k]!, f.class[k]!);
+        if (x0 === x1) dot(x0, own);
         for (let x = x0 >> 8; x <= (x1 - 1) >> 8 && x < w; x++) {
           const part = Math.min(x1, (x + 1) * 256) - Math.max(x0, x * 256);
-          if (part > 0) sums[x]!.set(f.class[k]!, (sums[x]!.get(f.class[k]!) ?? 0) + part);
+          if (part > 0) sums[x]!.set(own, (sums[x]!.get(own) ?? 0) + part);
         }
       }
       for (let i = t.itemFrom[r]!; i < t.itemFrom[r + 1]!; i++) {
         const point = t.state[i] === POINT || t.state[i] === ORPHAN;
-        if ((point || t.dur[i] === 0) && t.start[i]! >= t0 && t.start[i]! < t1 && dotted(f, r, i, point)) dot(p(t.start[i]!), point ? 10 : t.class[i]!);
+        if ((point || t.dur[i] === 0) && t.start[i]! >= t0 && t.start[i]! < t1 && dotted(f, r, i, point)) dot(p(t.start[i]!), kind(r, i, point ? 10 : t.class[i]!));
       }
     }
     for (let x = 0; x < w; x++) {

@@ -1,16 +1,18 @@
 import { describe, expect, test } from "vitest";
 import { Axis } from "./axis";
+import { COLOUR_BY, type LegendEntry } from "./colours";
 import { HttpSource } from "./http";
 import { QueryError, type Query } from "./query";
 import { LocalSource, type WindowAsk } from "./source";
-import { encode, step } from "./testdata";
+import { Builder, encode, step } from "./testdata";
 import { decode, Strings, type Container } from "./container";
+import { GENERATE, OTHER, TOOL } from "./table";
 
 const Q: Query = { filter: "", sort: "end", desc: true, group: false, attempt: -1 };
 
 /** A server over a local source, as FORMAT.md says; it cuts windows by rows, not by time. */
-async function server(samples = 300) {
-  const bytes = await step({ samples, seed: 6, sync: false });
+async function server(samples = 300, summary = true, made: Promise<Uint8Array> = step({ samples, seed: 6, sync: false })) {
+  const bytes = await made;
   const local = await LocalSource.open(bytes);
   const whole = await decode(bytes);
   const { columns: _c, blobs: _b, attrs: _a, details: _d, texts: _t, ...head } = whole.head;
@@ -36,9 +38,11 @@ async function server(samples = 300) {
       return ok({}, cut(whole, local, rows, empty));
     }
     if (path === "/raster") {
-      const n = Number(p.get("w")) * Number(p.get("h"));
-      return ok({}, { "raster.class": new Uint8Array(n).fill(4), "raster.fill": new Uint8Array(n).fill(255) });
+      // The left half is kind 3 of whatever is asked for, the right half the last row's.
+      const w = Number(p.get("w")), n = w * Number(p.get("h"));
+      return ok({}, { "raster.class": Uint8Array.from({ length: n }, (_, i) => (i % w < w / 2 ? 4 : kindOf(p.get("by") ?? "class"))), "raster.fill": new Uint8Array(n).fill(255) });
     }
+    if (path === "/summary") return summary ? Response.json({ data: summaryOf(local) }) : Response.json({ error: { code: "timeout", message: "busy" } }, { status: 503 });
     if (path === "/stats") return Response.json({ names: [{ name: "sglang_generate", n: 5, open: 1, points: 0, merged: 2, sum: 10.5, p50: 2, p99: 4, max: 4.5 }, { name: "gone", n: 1 }], rows: { total: 9, ended: 4, not_started: 0, empty: 1, decode: 4 } });
     if (/^\/rows\/\d+$/.test(path)) return Response.json({ row: 1, items: [{ name: "a", attrs: [{ k: 1 }, null] }, { name: "b", attrs: null }], details: { metadata: { x: 1 } } });
     if (path.endsWith("/text")) return Response.json({ prompt: "P", response: null, tokens_available: true });
@@ -64,6 +68,40 @@ async function server(samples = 300) {
         go();
       };
     },
+  };
+}
+
+const kindOf = (by: string): number => ({ class: 10, phase: 10, name: 2, attempt: 2, status: 2 })[by] as number;
+
+/** What FORMAT.md says under "Summary", the slow way. */
+function summaryOf(s: LocalSource): Record<string, unknown> {
+  const { table: t, rows, head } = s;
+  type C = { n: number; seconds: number };
+  const classes = new Map<string, C>(), names = new Map<string, C & { other?: C }>(), attempts = new Map<number, C>(), statuses = new Map<string, C & { rows: number }>();
+  const add = <K>(m: Map<K, C>, k: K, n: number, us: number) => {
+    const c = m.get(k) ?? { n: 0, seconds: 0 };
+    m.set(k, Object.assign(c, { n: c.n + n, seconds: c.seconds + us / 1e6 }));
+    return c;
+  };
+  for (let r = 0; r < rows.n; r++) {
+    for (let i = t.itemFrom[r]!; i < t.itemFrom[r + 1]!; i++) {
+      const n = t.count[i]!, us = t.dur[i]!;
+      add(classes, head.dicts.class[t.class[i]!]!, n, us);
+      const name = add(names, head.dicts.name[t.name[i]!]!, n, us) as C & { other?: C };
+      if (t.class[i] === 0) name.other = { n: (name.other?.n ?? 0) + n, seconds: (name.other?.seconds ?? 0) + us / 1e6 };
+      add(attempts, t.attempt[i]!, n, us);
+      add(statuses, head.dicts.status[rows.status[r]!]!, n, us);
+      for (let g = t.segFrom[i]!; g < t.segFrom[i + 1]!; g++) add(classes, head.dicts.class[t.segClass[g]!]!, 1, t.segDur[g]!);
+    }
+  }
+  const list = <K, V>(m: Map<K, V>, field: string) => [...m].map(([k, v]) => ({ [field]: k, ...v }));
+  const median = (col: Float64Array) => {
+    const v = [...col].filter((x) => !Number.isNaN(x)).sort((a, b) => a - b);
+    return v.length === 0 ? null : v[Math.floor((v.length + 1) / 2) - 1]! / 1e6;
+  };
+  return {
+    rows: rows.n, classes: list(classes, "class"), names: list(names, "name"), attempts: list(attempts, "attempt").sort((a, b) => Number(a["attempt"]) - Number(b["attempt"])), statuses: list(statuses, "status"),
+    medians: { phases: t.req.phase.map(median), queue: median(t.req.queue), e2e: median(t.req.e2e), dur: median(t.req.dur) },
   };
 }
 
@@ -172,6 +210,55 @@ describe("over HTTP", () => {
     expect(out[3]).toBeGreaterThan(200);
     expect((await h.perfetto(Q, order, 0, 1)).size).toBeGreaterThan(5);
     expect([...(await h.find("reward=1"))].reduce((a, b) => a + b, 0)).toBe((await h.order({ ...Q, filter: "reward=1" })).length);
+  });
+
+  test("colours, legend, attempts and medians are those of a page that has it all", async () => {
+    const b = new Builder(false);
+    b.row({ index: 0, status: "completed" }, ["zeta", "sglang_generate", "alpha", "zeta"].map((name, i) => ({ start: 10 * i, end: 10 * i + 7, name, cls: i === 1 ? GENERATE : OTHER, lane: 0, depth: 0, parent: -1, attempt: i === 3 ? 2 : 0 })));
+    b.row({ index: 1, status: "aborted" }, [{ start: 5, end: 6, name: "tool_call", cls: TOOL, lane: 0, depth: 0, parent: -1, attempt: 0 }]);
+    for (const s of [await server(), await server(0, true, b.finish())]) {
+      const h = await HttpSource.open("/t/timelines/7", s.fetch_);
+      expect(s.asked.filter((u) => u.includes("/summary"))).toHaveLength(1);
+      for (const by of COLOUR_BY) {
+        const got = h.colours(by), want = s.local.colours(by);
+        expect(got.entries, by).toEqual(want.entries);
+        const plain = (l: LegendEntry[]) => l.map((e) => ({ ...e, time: Math.round(e.time) }));
+        expect(plain(h.legend(got)), by).toEqual(plain(s.local.legend(want)));
+      }
+      expect(h.attempts()).toEqual(s.local.attempts());
+      expect([...h.medians()!].map(Math.round)).toEqual([...s.local.medians()].map(Math.round));
+      expect(s.asked.filter((u) => u.includes("/summary"))).toHaveLength(1);
+    }
+  });
+
+  test("without the counts it opens all the same", async () => {
+    const s = await server(20, false);
+    const h = await HttpSource.open("/t/timelines/7", s.fetch_);
+    const c = h.colours("phase");
+    const l = h.legend(c);
+    expect(l.length).toBeGreaterThan(0);
+    expect(l.every((e) => Number.isNaN(e.n))).toBe(true);
+    expect(h.medians()).toBeNull();
+    expect(h.attempts().length).toBeGreaterThan(0);
+  });
+
+  test("a picture is asked for and painted in what the colours tell apart", async () => {
+    const s = await server(60);
+    const h = await HttpSource.open("/t/timelines/7", s.fetch_);
+    const order = await h.order(Q);
+    for (const by of COLOUR_BY) {
+      const colours = h.colours(by);
+      const n = colours.entries.length;
+      const rgb = Uint8Array.from({ length: 3 * n + 3 }, (_, i) => (i % 3 === 0 ? 10 + i / 3 : 0));
+      const out = new Uint8ClampedArray(20 * 10 * 4);
+      await h.raster({ query: Q, order, from: 0, to: order.length, axis: new Axis(0, 1e6, 20), height: 10, colours, paint: { rgb, css: [], alpha: new Float32Array(n).fill(1) }, flat: { attempt: -1, opens: true } }, out);
+      const asked = new URL(s.asked.filter((u) => u.includes("/raster?")).at(-1)!, "http://x").searchParams;
+      expect(asked.get("by")).toBe(by);
+      const key = (kind: number) => (by === "phase" ? `c${kind}` : `${by[0]}${kind}`);
+      const red = (kind: number) => 10 + Math.max(0, colours.entries.findIndex((e) => e.key === key(kind)));
+      expect(out[0], by).toBe(red(3));
+      expect(out[19 * 4], by).toBe(red(kindOf(by) - 1));
+    }
   });
 
   test("samples that are asked for together all come, and leave nothing behind", async () => {

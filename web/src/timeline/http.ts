@@ -5,10 +5,11 @@ import { Colours, type ColourBy, type LegendEntry } from "./colours";
 import { decode, Strings, type Container, type Head, type NumberColumn } from "./container";
 import { Flats, type Flat } from "./flat";
 import { parse, QueryError, type Query, type Sort } from "./query";
-import { paintClasses } from "./raster";
+import { paintKinds } from "./raster";
 import type { NameStats, States } from "./stats";
 import type { Now, RasterAsk, Sample, Slot, Text, TimelineSource, TimelineWindow, WindowAsk } from "./source";
-import { extentOf, GROUP, readRows, readTable, type Rows, type Table } from "./table";
+import { readSummary, summaryLegend, type Summary } from "./summary";
+import { extentOf, GENERATE, GROUP, OTHER, readRows, readTable, type Rows, type Table } from "./table";
 
 const PAGE = 128;
 const MOST_ROWS = 65536;
@@ -36,18 +37,20 @@ export class HttpSource implements TimelineSource {
   private k: number;
   private wanted = new Set<string>();
 
-  private constructor(private base: string, readonly head: Head, readonly rows: Rows, private sketch: Table, private fetch_: typeof fetch) {
+  private constructor(private base: string, readonly head: Head, readonly rows: Rows, private sketch: Table, private summary: Summary | null, private fetch_: typeof fetch) {
     this.extent = extentOf(head);
     this.k = head.unit_ns > 0 ? head.unit_ns / 1000 : 1;
   }
 
-  /** Opens the timeline below base (…/timelines/ID): its head, and the columns of all rows without items. */
+  /** Opens the timeline below base (…/timelines/ID): its head, the columns of all rows without items, and what the legend counts. */
   static async open(base: string, fetch_: typeof fetch = fetch.bind(globalThis)): Promise<HttpSource> {
     const head = (await container(fetch_, base)).head;
     // A window before the first event: the columns of all rows, without an item.
     const before = Math.round((head.extent?.[0] ?? 0) - 2);
     const n = head.counts["rows"] ?? head.counts["samples"] ?? 0;
     const parts: Container[] = [];
+    // Without it there are no counts and no medians; the rest does not need it.
+    const counted = askJSON(fetch_, `${base}/summary`).then((s) => readSummary(s, head), () => null);
     for (let from = 0; from === 0 || from < n; from += MOST_ROWS) {
       const q = new URLSearchParams({ from: String(from), count: String(Math.min(MOST_ROWS, Math.max(1, n - from))), sort: "row", t0: String(before - 1), t1: String(before), px: "1" });
       parts.push(await container(fetch_, `${base}/window?${q}`));
@@ -56,7 +59,7 @@ export class HttpSource implements TimelineSource {
     const first = parts[0] as Container;
     // Sources and labels are numbered anew in each window; one part (65,536 rows) is the rule.
     const dicts = parts.length === 1 ? { ...head.dicts, source: first.head.dicts.source, label: first.head.dicts.label } : joinDicts(head.dicts, rows, parts);
-    return new HttpSource(base, { ...head, dicts }, rows, readTable(first), fetch_);
+    return new HttpSource(base, { ...head, dicts }, rows, readTable(first), await counted, fetch_);
   }
 
   subscribe(changed: () => void): () => void {
@@ -230,7 +233,7 @@ export class HttpSource implements TimelineSource {
     if (w <= 0 || h <= 0) return true;
     // The server gives rows in equal heights over all that match; a part is cut out of it.
     const full = Math.max(h, Math.min(2048, Math.round((h * ask.order.length) / Math.max(1, ask.to - ask.from))));
-    const key = String(this.params(ask.query, { w, h: full, t0: this.units(ask.axis.t0), t1: this.units(ask.axis.t1) }));
+    const key = String(this.params(ask.query, { by: ask.colours.by, w, h: full, t0: this.units(ask.axis.t0), t1: this.units(ask.axis.t1) }));
     const draw = (c: Container): boolean => {
       const cls = c.columns.get("raster.class") as Uint8Array | undefined, fill = c.columns.get("raster.fill") as Uint8Array | undefined;
       if (!cls || !fill || cls.length < w * full || ask.order.length === 0) return true;
@@ -245,7 +248,7 @@ export class HttpSource implements TimelineSource {
           b[y * w + x] = fill[from + sx] as number;
         }
       }
-      paintClasses(a, b, ask.colours, ask.paint, out);
+      paintKinds(a, b, ask.colours, ask.paint, out);
       return true;
     };
     const known = this.rasters.get(key);
@@ -263,10 +266,7 @@ export class HttpSource implements TimelineSource {
     const stop = new AbortController();
     this.loading.set(kind, stop);
     try {
-      const res = await this.fetch_(url, { signal: stop.signal });
-      if (!res.ok) throw await problem(res, url);
-      const body = (await res.json()) as Record<string, unknown>;
-      return "data" in body && typeof body["data"] === "object" && body["data"] !== null ? (body["data"] as Record<string, unknown>) : body;
+      return await askJSON(this.fetch_, url, stop.signal);
     } finally {
       if (this.loading.get(kind) === stop) this.loading.delete(kind);
     }
@@ -300,13 +300,16 @@ export class HttpSource implements TimelineSource {
   colours(by: ColourBy): Colours {
     let c = this.colourSets.get(by);
     if (!c) {
-      // Every class, name and attempt may come with a later window, so each has its colour from the start.
+      // Every class, name and attempt may come with a later window, so each has its colour from the start:
+      // those that occur, as a table of all items would give them.
+      const s = this.summary;
       const n = this.head.dicts.name.length;
+      const names = s ? [...s.names.keys()] : Array.from({ length: n }, (_, i) => i);
       const all: Table = {
         ...this.sketch,
-        name: Uint16Array.from({ length: n }, (_, i) => i),
-        class: new Uint8Array(n),
-        attempt: Uint8Array.from({ length: Math.max(1, this.maxAttempts()) }, (_, i) => i),
+        name: Uint16Array.from(names),
+        class: Uint8Array.from(names, (i) => (s && !s.others.has(i) ? GENERATE : OTHER)),
+        attempt: Uint8Array.from(this.attempts()),
       };
       this.colourSets.set(by, (c = new Colours(by, this.head, this.rows, all)));
     }
@@ -320,10 +323,13 @@ export class HttpSource implements TimelineSource {
   }
 
   legend(c: Colours): LegendEntry[] {
-    return c.entries.map((e, i) => ({ ...e, n: NaN, time: NaN, palette: i })).filter((e) => c.by !== "phase" || e.key.startsWith("c"));
+    const s = this.summary;
+    if (!s) return c.entries.map((e, i) => ({ ...e, n: NaN, time: NaN, palette: i })).filter((e) => c.by !== "phase" || e.key.startsWith("c"));
+    return summaryLegend(c, s);
   }
 
   attempts(): number[] {
+    if (this.summary) return [...this.summary.attempts.keys()];
     return Array.from({ length: this.maxAttempts() }, (_, i) => i);
   }
 
@@ -364,8 +370,8 @@ export class HttpSource implements TimelineSource {
     return gapsOf(Uint8Array.from(cls ?? [], (v) => (v === 0 || v === GROUP + 1 ? 0 : 1)), a, b);
   }
 
-  medians(): null {
-    return null;
+  medians(): Float64Array | null {
+    return this.summary?.medians ?? null;
   }
 
   sample(row: number): Promise<Sample> {
@@ -472,6 +478,13 @@ async function container(fetch_: typeof fetch, url: string, signal?: AbortSignal
   const res = await fetch_(url, signal ? { signal } : {});
   if (!res.ok) throw await problem(res, url);
   return decode(new Uint8Array(await res.arrayBuffer()));
+}
+
+async function askJSON(fetch_: typeof fetch, url: string, signal?: AbortSignal): Promise<Record<string, unknown>> {
+  const res = await fetch_(url, signal ? { signal } : {});
+  if (!res.ok) throw await problem(res, url);
+  const body = (await res.json()) as Record<string, unknown>;
+  return "data" in body && typeof body["data"] === "object" && body["data"] !== null ? (body["data"] as Record<string, unknown>) : body;
 }
 
 /** What the server said is wrong; a filter that it cannot read is a QueryError. */

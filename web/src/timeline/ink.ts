@@ -25,6 +25,8 @@ export interface Ink {
   band: string;
   family: string;
   px: number;
+  /** the system's colours are in force: what a background would tell needs an outline */
+  forced: boolean;
   /** hatch of waiting, at the scale of the canvas */
   hatch: CanvasPattern | null;
   token: (name: string) => string;
@@ -43,7 +45,7 @@ export function readInk(el: Element, px = devicePixelRatio || 1): Ink {
     accent: own("--accent", "Highlight"), onAccent: own("--on-accent", "HighlightText"), selected: own("--selected", "Canvas"),
     warn: own("--warn", "CanvasText"), crit: own("--crit", "CanvasText"),
     error: token("--ph-error") || "red", open: own("--ph-open", "CanvasText"), wait, sync: token("--ph-sync"), band: token("--band-sync"),
-    family: token("--font") || "sans-serif", px,
+    family: token("--font") || "sans-serif", px, forced,
     hatch: hatch(wait, px), token,
   };
 }

@@ -13,6 +13,8 @@ import { rowSentence } from "./words";
 import { grouped } from "../format/number";
 
 const REST_MS = 140;
+/** how long the pointer stays before a server is asked what rows do there */
+const POINT_MS = 120;
 const LEAST_US = 10;
 const MOTION = new Set(["t0", "t1", "from", "to"]);
 
@@ -49,7 +51,8 @@ export class Model {
   private moved = 0;
   private off: (() => void)[] = [];
   private started: boolean[] = [];
-  private statesAsked = 0;
+  private statesAsked: number[] = [];
+  private pointed: ReturnType<typeof setTimeout> | undefined;
 
   constructor(sources: TimelineSource[], start: View, private onView: (v: View) => void) {
     const panes = sources.map((_, i) => start.panes[i] ?? newPane());
@@ -80,6 +83,7 @@ export class Model {
     for (const f of this.off) f();
     cancelAnimationFrame(this.frame);
     clearTimeout(this.rest);
+    clearTimeout(this.pointed);
   }
 
   get pane(): Pane {
@@ -252,19 +256,29 @@ export class Model {
     return [a + p.origin, b + p.origin];
   }
 
+  /** The pointer moved: what rows do there is counted at once, or by a server once it stays. */
+  point(p: Pane): void {
+    if (this.now.cursor !== null) return;
+    if (p.source.local) return this.stateCounts();
+    clearTimeout(this.pointed);
+    this.pointed = setTimeout(() => this.stateCounts(), POINT_MS);
+  }
+
   /** What the rows are doing at the cursor, or under the pointer when there is none. */
   stateCounts(): void {
     const v = this.now;
     const h = this.hover.value;
+    clearTimeout(this.pointed);
     for (const p of this.panes) {
-      const t = v.cursor !== null ? v.cursor : h && p.source.local && h.pane === p.index && h.hit.where !== "none" ? h.hit.t - p.origin : null;
+      const mine = (this.statesAsked[p.index] ?? 0) + 1;
+      this.statesAsked[p.index] = mine;
+      const t = v.cursor !== null ? v.cursor : h && h.pane === p.index && h.hit.where !== "none" ? h.hit.t - p.origin : null;
       if (t === null) {
         p.states.value = null;
         continue;
       }
-      const mine = ++this.statesAsked;
       settle(p.source.states(p.query(v), p.order, t + p.origin, p.flatOptions(v)), (s) => {
-        if (mine === this.statesAsked || this.panes.length > 1 || p.source.local) p.states.value = s;
+        if (mine === this.statesAsked[p.index]) p.states.value = s;
       });
     }
   }

@@ -318,6 +318,7 @@ function rows(s: Scene, axis: Axis): void {
   const bars = new Bars(ctx, s.ink, s.paint, LABEL, LABEL + pane.plot);
   const waitX = axis.x(pane.waitEnd) + LABEL;
   const tall = Math.min(10, h);
+  let chosen: [number, number] | null = null;
   for (let p = from; p < to; p++) {
     const r = all.n > 0 ? (pane.order[p] as number) : -1;
     const y = Math.round(pane.top + layout.top(p) - pane.scroll);
@@ -328,6 +329,7 @@ function rows(s: Scene, axis: Axis): void {
     if (selected) {
       ctx.fillStyle = ink.selected;
       ctx.fillRect(0, y, pane.width, whole);
+      chosen = [y, Math.max(3, whole)];
     } else if (expanded) {
       ctx.fillStyle = ink.raised;
       ctx.fillRect(0, y, LABEL, whole);
@@ -376,6 +378,10 @@ function rows(s: Scene, axis: Axis): void {
     if (h >= 6) drawPoints({ ctx, ink, axis, slot, view, names: source.head.dicts.name, y: by + bar / 2, size: tall / 2, left: LABEL, right: LABEL + pane.plot, lane: -1 });
     if (selected && pv.item >= 0 && !expanded) outline(s, axis, slot, pv.item, by, bar);
     if (expanded) lanes(s, axis, bars, slot, r, y + h, fade);
+  }
+  if (chosen && ink.forced) {
+    ctx.strokeStyle = ink.accent;
+    ctx.strokeRect(0.5, chosen[0] + 0.5, pane.width - 1, chosen[1] - 1);
   }
   void colours;
 }

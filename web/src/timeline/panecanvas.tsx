@@ -117,7 +117,7 @@ export function PaneCanvas({ model, pane }: { model: Model; pane: Pane }) {
         cursor = box.w < pane.plot - 4 && (Math.abs(x - box.x) <= 5 || Math.abs(x - box.x - box.w) <= 5) ? "ew-resize" : "grab";
       } else if (hit.item >= 0) cursor = "pointer";
       el.style.cursor = cursor;
-      if (v.cursor === null && pane.source.local) model.stateCounts();
+      model.point(pane);
       return;
     }
     if (d.kind === "mini") return moveMini(x, y, d);

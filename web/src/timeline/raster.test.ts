@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Axis, NO_GAPS } from "./axis";
 import { Colours, legend, strengths } from "./colours";
 import { Flats } from "./flat";
-import { paintClasses, raster } from "./raster";
+import { paintKinds, raster } from "./raster";
 import { LocalSource } from "./source";
 import { readStep, stepBounds } from "./steptime";
 import { DECODE, ERROR, OTHER, QUEUE, TOOL } from "./table";
@@ -80,7 +80,7 @@ describe("rasters", () => {
     const colours = s.colours("phase");
     const rgb = new Uint8Array(3 * colours.entries.length + 3).fill(7);
     const out = new Uint8ClampedArray(8);
-    paintClasses(Uint8Array.of(0, QUEUE + 1), Uint8Array.of(0, 255), colours, { rgb, css: [], alpha: new Float32Array(colours.entries.length).fill(1) }, out);
+    paintKinds(Uint8Array.of(0, QUEUE + 1), Uint8Array.of(0, 255), colours, { rgb, css: [], alpha: new Float32Array(colours.entries.length).fill(1) }, out);
     expect([...out]).toEqual([0, 0, 0, 0, 7, 7, 7, 255]);
   });
 });

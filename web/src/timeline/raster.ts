@@ -135,17 +135,18 @@ export function raster(q: RasterInput, out: Uint8ClampedArray, y0 = 0, y1 = q.he
   }
 }
 
-/** RGBA of a raster that came as classes (class + 1, 0 nothing) and coverage. */
-export function paintClasses(cls: Uint8Array, fill: Uint8Array, colours: Colours, paint: Paint, out: Uint8ClampedArray): void {
+/** RGBA of a raster that came as kinds (kind + 1, 0 nothing) of what the colours tell apart, and coverage. */
+export function paintKinds(kinds: Uint8Array, fill: Uint8Array, colours: Colours, paint: Paint, out: Uint8ClampedArray): void {
   const { rgb, alpha } = paint;
-  for (let i = 0; i < cls.length; i++) {
-    const c = cls[i] as number;
+  const of = Uint16Array.from({ length: 256 }, (_, k) => (k === 0 ? 0 : colours.ofKind(k - 1)));
+  for (let i = 0; i < kinds.length; i++) {
+    const k = kinds[i] as number;
     const o = 4 * i;
-    if (c === 0) {
+    if (k === 0) {
       out[o + 3] = 0;
       continue;
     }
-    const p = colours.ofClass(c - 1);
+    const p = of[k] as number;
     out[o] = rgb[3 * p] as number;
     out[o + 1] = rgb[3 * p + 1] as number;
     out[o + 2] = rgb[3 * p + 2] as number;
