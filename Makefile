@@ -66,7 +66,7 @@ bench: build ## speed and size, each figure with its aim and its peer
 	$(GO) run ./tools/bench ./bin/rollscope
 
 soak: ## the kill tests, 20 rounds instead of 3
-	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run Kill ./cmd/rollscope/ ./internal/metricstore/
+	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run Kill ./cmd/rollscope/ ./internal/metricstore/ ./internal/rolloutstore/ ./internal/dumps/
 
 fuzz: ## every fuzz target for FUZZTIME (5m)
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | grep -v node_modules | xargs -n1 dirname | sort -u); do \
