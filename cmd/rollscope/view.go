@@ -25,6 +25,7 @@ func addView(a *kingpin.Application, e *env) {
 	cmd.Flag("listen", "Address to serve on; the next free port is taken when this one is busy.").Default("127.0.0.1:8765").StringVar(&listen)
 	cmd.Flag("out", "Directory for the files, instead of the dump's.").PlaceHolder("DIR").StringVar(&o.OutDir)
 	cmd.Flag("no-cache", "Do not write NAME.trace_timeline_cache.json, which other programs read.").BoolVar(&o.NoCache)
+	cmd.Flag("no-texts", "No prompts and responses in the page; it may still hold other texts of the dump. Use with --rebuild.").BoolVar(&o.NoTexts)
 	cmd.Flag("rebuild", "Write the files again although they are of this dump and this version.").BoolVar(&o.Rebuild)
 	cmd.Flag("salvage", "Of a file that was cut, show what is there.").BoolVar(&o.Salvage)
 	cmd.Flag("gpus", "GPUs that generate (slime's --rollout-num-gpus).").IntVar(&o.Metrics.GPUs)

@@ -30,6 +30,7 @@ type ViewOptions struct {
 	Rebuild  bool   // also where page and cache are of this dump and this version
 	NoServe  bool
 	Salvage  bool
+	NoTexts  bool // no prompts and responses in the page
 	Metrics  rollout.MetricOptions
 	Web      WebOptions
 	Logger   *slog.Logger
@@ -58,7 +59,7 @@ func View(ctx context.Context, o ViewOptions) error {
 	if len(ui.Viewer()) == 0 {
 		return errors.New("this binary was built without its pages: build it with `make build`")
 	}
-	v := &viewer{ViewOptions: o, template: ui.Viewer(), bad: map[string]error{}}
+	v := &viewer{ViewOptions: o, template: ui.Viewer(), bad: map[string]error{}, pages: map[string]string{}}
 	if o.NoServe {
 		for _, path := range o.Files {
 			_, err := v.write(ctx, path, false)
@@ -78,6 +79,7 @@ type viewer struct {
 	ViewOptions
 	template []byte
 	bad      map[string]error
+	pages    map[string]string // the dump that each page is of
 }
 
 // failure joins what went wrong, in the order of the files.
@@ -111,6 +113,11 @@ func (v *viewer) write(ctx context.Context, path string, need bool) (*dumps.Step
 	if err != nil {
 		return nil, err
 	}
+	if page, _ := v.outputs(path); v.pages[page] == "" {
+		v.pages[page] = path
+	} else if v.pages[page] != path {
+		return nil, fmt.Errorf("%s: its page would have the name of that of %s: write them to directories of their own with --out", path, v.pages[page])
+	}
 	f, opts, err := openDump(path, v.Salvage)
 	if err != nil {
 		return nil, err
@@ -125,7 +132,7 @@ func (v *viewer) write(ctx context.Context, path string, need bool) (*dumps.Step
 		}
 	}
 	ro := dumps.ReadOptions{
-		Metrics: v.Metrics, Tool: v.Version, Salvage: v.Salvage, Texts: textSamples, NoMetrics: !need,
+		Metrics: v.Metrics, Tool: v.Version, Salvage: v.Salvage, Texts: v.texts(), NoMetrics: !need,
 		Progress: func(n int, at int64) { v.progress(ViewProgress{File: path, Samples: n, Bytes: at, Total: info.Size()}) },
 	}
 	var (
@@ -167,6 +174,13 @@ func (v *viewer) write(ctx context.Context, path string, need bool) (*dumps.Step
 		fmt.Fprintln(v.Out, cache)
 	}
 	return st, nil
+}
+
+func (v *viewer) texts() int {
+	if v.NoTexts {
+		return 0
+	}
+	return textSamples
 }
 
 // textSamples is of how many of the samples that ended last a page holds prompt and response.

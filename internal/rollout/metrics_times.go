@@ -96,6 +96,8 @@ func tokenRates(e *emitter, key string, tokens int64, lengths, wait []float64, t
 		e.unknown(without, t.why)
 	case t.s == mean:
 		e.unknown(without, "the whole time was spent outside generation")
+	case t.s < mean:
+		e.unknown(without, "the time outside generation is longer than the rollout: it counts from earlier steps too")
 	default:
 		e.derived(without, longest/(t.s-mean), t.derived)
 	}
