@@ -25,7 +25,7 @@ func TestViewCache(t *testing.T) {
 		t.Run(filepath.Base(dump), func(t *testing.T) {
 			out := &bytes.Buffer{}
 			v := &viewer{
-				ViewOptions: ViewOptions{OutDir: t.TempDir(), Out: out, Version: "1"}, bad: map[string]error{},
+				ViewOptions: ViewOptions{OutDir: t.TempDir(), Out: out, Version: "1"}, bad: map[string]error{}, pages: map[string]string{},
 				template: []byte("<title>x</title>\n" + timeline.PagePlaceholder + "\n"),
 			}
 			page, cache := v.outputs(dump)

@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/sim/rolls"
 )
 
 // viewOnce writes a dump's files and says whether those that were there were kept.
@@ -367,5 +369,34 @@ func TestViewServed(t *testing.T) {
 	}
 	if found, _ := filepath.Glob(join(os.TempDir(), "rollscope-view-*")); len(found) > 0 {
 		t.Logf("temporary directories (perhaps of others): %v", found)
+	}
+}
+
+// Two dumps of one name in one directory: the first has its page, the second says why it has none.
+func TestViewNamesMeet(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for i := range 2 {
+		sub := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(sub, "rollout_0.pt")
+		if _, err := rolls.WriteFile(path, rolls.Options{Seed: uint64(i + 1), Samples: 8}); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	var out bytes.Buffer
+	err := View(t.Context(), ViewOptions{Files: paths, OutDir: dir, NoServe: true, NoCache: true, NoTexts: true, Version: "v", Out: &out, Logger: quiet})
+	if err == nil || !strings.Contains(err.Error(), paths[1]) || !strings.Contains(err.Error(), paths[0]) {
+		t.Fatalf("the error names not both: %v", err)
+	}
+	page, readErr := os.ReadFile(filepath.Join(dir, "rollout_0.trace_timeline_viewer.html"))
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	if !bytes.Contains(page, []byte("rollscope-timeline")) {
+		t.Error("the page holds no timeline")
 	}
 }
