@@ -64,6 +64,7 @@ export class Model {
       p.linked = linked;
       this.off.push(p.source.subscribe(() => {
         p.lanes.clear();
+        p.arrived.value++;
         const trouble = "trouble" in p.source ? (p.source as unknown as { trouble: () => string }).trouble() : "";
         if (trouble !== p.info.value.trouble) p.info.value = { ...p.info.value, trouble };
         this.redraw();

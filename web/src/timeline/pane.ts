@@ -73,6 +73,8 @@ export class Pane {
   readonly stats = signal<NameStats[] | null>(null);
   readonly states = signal<States | null>(null);
   readonly legend = signal<LegendEntry[]>([]);
+  /** counts what came from a server; what reads slots outside of the picture reads it */
+  readonly arrived = signal(0);
   readonly attempts = signal<number[]>([]);
   private asked = 0;
 

@@ -85,6 +85,7 @@ function SampleView({ model, pane, row, links }: { model: Model; pane: Pane; row
   const siblings = members(pane, row);
   const end = (rows.start[row] as number) + (rows.dur[row] as number) - pane.origin;
   const slow = slower(pane, row);
+  void pane.arrived.value; // the row's window may still be on its way
   const slot = pane.slotOf(v, row);
   const item = pane.pv(v).item;
   const flags = ROW_FLAGS.filter(([bit]) => ((rows.flags[row] as number) & bit) !== 0);
