@@ -141,10 +141,12 @@ export class Bars {
     if (text !== "") this.pending.push({ x: a + 4, text, dark });
   }
 
-  texts(): void {
-    if (this.pending.length === 0) return;
+  /** The row is done: its texts, and nothing of its alpha for what is drawn next. */
+  end(): void {
+    this.flush();
     const { ctx, ink } = this;
     ctx.globalAlpha = 1;
+    if (this.pending.length === 0) return;
     ctx.font = `600 9px ${ink.family}`;
     for (const p of this.pending) {
       ctx.fillStyle = p.dark === null ? ink.text : p.dark ? "#06140e" : "#ffffff";

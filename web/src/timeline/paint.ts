@@ -418,7 +418,7 @@ function label(s: Scene, r: number, y: number, h: number, strong: boolean, expan
 
 /** The whole row as one bar. */
 function flatRow(s: Scene, axis: Axis, bars: Bars, slot: Slot, row: number, y: number, h: number, dim: number, fade: number): void {
-  const { ctx, colours, paint, view, ink } = s;
+  const { colours, paint, view, ink } = s;
   const { table: t, flat: f, at } = slot;
   const hi = f.to[at] as number;
   bars.begin(y, h);
@@ -460,8 +460,7 @@ function flatRow(s: Scene, axis: Axis, bars: Bars, slot: Slot, row: number, y: n
   }
   bars.flush();
   if (abortTo > abortFrom) bars.aborted(abortFrom, abortTo, dim);
-  bars.texts();
-  void ctx;
+  bars.end();
 }
 
 function isCritical(slot: Slot, item: number): boolean {
@@ -517,7 +516,7 @@ function lanes(s: Scene, axis: Axis, bars: Bars, slot: Slot, row: number, top: n
     bars.flush();
     if (abortTo > abortFrom) bars.aborted(abortFrom, abortTo, 1);
     abortFrom = abortTo = NaN;
-    bars.texts();
+    bars.end();
   };
   for (let i = seekLane(slot, a, e, firstLane); i < e; i++) {
     const l = t.lane[i] as number;
