@@ -141,13 +141,22 @@ export class Model {
     this.redraw();
   }
 
-  /** Once the size is known: to where the URL says. */
+  /** A view from outside: a link, the way back. Rows scroll to where it says once their order is here. */
+  show(v: View): void {
+    this.started = [];
+    this.set(v);
+    for (const p of this.panes) if (!this.started[p.index] && !p.waiting && p.height > 0) this.begin(p);
+  }
+
+  /** Once the size is known: to where the URL says; without a place, to the selected row. */
   private begin(p: Pane): void {
     this.started[p.index] = true;
     const v = this.now;
     p.relayout(v);
-    p.scroll = p.topAt(p.pv(v).top);
+    const { top, row } = p.pv(v);
+    p.scroll = p.topAt(top);
     p.clampScroll();
+    if (top === 0 && row >= 0) this.reveal(p, row);
   }
 
   say(text: string): void {
@@ -172,7 +181,7 @@ export class Model {
     this.inks[i] = null;
     p.forget();
     p.relayout(this.now);
-    if (!this.started[i] && p.order.length > 0) this.begin(p);
+    if (!this.started[i] && !p.waiting && p.order.length > 0) this.begin(p);
     this.paintNow(i);
     this.redraw();
   }

@@ -33,6 +33,8 @@ export interface Hit {
 }
 
 export interface Info {
+  /** the order has come (or the filter cannot be read): shown says something */
+  ready: boolean;
   shown: number;
   matches: number;
   error: string;
@@ -69,13 +71,15 @@ export class Pane {
   generation = 0;
   overAsked = "";
   lanes = new Map<number, string[]>();
-  readonly info = signal<Info>({ shown: 0, matches: -1, error: "", at: 0, loading: false, trouble: "" });
+  readonly info = signal<Info>({ ready: false, shown: 0, matches: -1, error: "", at: 0, loading: false, trouble: "" });
   readonly stats = signal<NameStats[] | null>(null);
   readonly states = signal<States | null>(null);
   readonly legend = signal<LegendEntry[]>([]);
   /** counts what came from a server; what reads slots outside of the picture reads it */
   readonly arrived = signal(0);
   readonly attempts = signal<number[]>([]);
+  /** an order is asked for and not here yet */
+  waiting = false;
   private asked = 0;
 
   constructor(readonly source: TimelineSource, readonly index: number) {
@@ -210,6 +214,7 @@ export class Pane {
     const mine = ++this.asked;
     const settle = (order: Uint32Array, marks: Uint8Array | null) => {
       if (mine !== this.asked) return;
+      this.waiting = false;
       this.order = order;
       this.marks = marks;
       this.places.fill(0);
@@ -220,7 +225,7 @@ export class Pane {
         if (marks) order.forEach((r) => (matches += marks[r] as number));
         else matches = order.length;
       }
-      this.info.value = { ...this.info.value, shown: order.length, matches, error: "", loading: false };
+      this.info.value = { ...this.info.value, ready: true, shown: order.length, matches, error: "", loading: false };
       this.forget();
       this.relayout(v);
       done();
@@ -228,13 +233,15 @@ export class Pane {
     const wrong = (err: unknown) => {
       if (mine !== this.asked || (err instanceof Error && err.name === "AbortError")) return;
       // What was shown stays; the field says what cannot be read.
-      this.info.value = { ...this.info.value, error: err instanceof QueryError || err instanceof Error ? err.message : String(err), matches: -1, loading: false };
+      this.waiting = false;
+      this.info.value = { ...this.info.value, ready: true, error: err instanceof QueryError || err instanceof Error ? err.message : String(err), matches: -1, loading: false };
       done();
     };
     try {
       const order = this.source.order(this.query(v));
       const marks = v.mark && v.filter ? this.source.find(v.filter) : null;
       if (order instanceof Promise || marks instanceof Promise) {
+        this.waiting = true;
         this.info.value = { ...this.info.value, loading: true };
         Promise.all([order, marks]).then(([o, m]) => settle(o, m), wrong);
       } else settle(order, marks);

@@ -50,8 +50,7 @@ export function Timeline(p: TimelineProps) {
   useEffect(() => {
     if (!p.view || p.view === shown.current) return;
     shown.current = p.view;
-    model.set(p.view);
-    model.panes.forEach((pane) => model.scrollTo(pane, pane.topAt(pane.pv(p.view as View).top)));
+    model.show(p.view);
   }, [p.view, model]);
   useEffect(() => model.retheme(), [p.theme, model]);
   useEffect(() => {
