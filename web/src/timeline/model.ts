@@ -472,7 +472,10 @@ export class Model {
     const opened = this.now.expanded ? has : !has;
     if (this.now.rowH !== 0 && this.now.rowH < 4) this.rowHeight(11);
     else if (this.now.rowH === 0 && p.dense(this.now)) this.rowHeight(11);
-    this.setPane(p.index, { open: has ? open.filter((r) => r !== row) : [...open, row], row });
+    this.active.value = p.index;
+    if (this.now.tab === "range") this.set({ tab: "sample" });
+    const pv = p.pv(this.now);
+    this.setPane(p.index, { open: has ? open.filter((r) => r !== row) : [...open, row], row, item: row === pv.row ? pv.item : -1 });
     this.reveal(p, row);
     this.say(`${opened ? "expanded" : "collapsed"}: ${rowSentence(p.source, row, p.origin)}, ${p.source.rows.lanes[row]} lanes`);
   }
