@@ -98,7 +98,7 @@ function minimap(s: Scene, axis: Axis): void {
   if (pane.mini) {
     ctx.imageSmoothingEnabled = false;
     ctx.drawImage(pane.mini.canvas, LABEL, y0, w, mh);
-  }
+  } else outlines(s, whole, y0, mh);
   if (pane.sync) {
     ctx.fillStyle = ink.band;
     const a = whole.x(pane.sync[0]);
@@ -111,16 +111,30 @@ function minimap(s: Scene, axis: Axis): void {
   ctx.lineWidth = 2;
   ctx.strokeRect(box.x + 1, box.y + 1, Math.max(2, box.w - 2), Math.max(2, box.h - 2));
   ctx.lineWidth = 1;
-  const shown = pane.info.value.shown, all = pane.source.rows.n;
+  const { shown, ready } = pane.info.value, all = pane.source.rows.n;
   ctx.font = `600 10px ${ink.family}`;
   ctx.fillStyle = ink.text2;
-  ctx.fillText(fit(ctx, shown === all ? `All ${grouped(all, 0)} samples` : `${grouped(shown, 0)} of ${grouped(all, 0)}`, LABEL - 12), 8, y0 + 10);
-  if (mh < 60) return;
+  ctx.fillText(fit(ctx, !ready ? `${grouped(all, 0)} samples` : shown === all ? `All ${grouped(all, 0)} samples` : `${grouped(shown, 0)} of ${grouped(all, 0)}`, LABEL - 12), 8, y0 + 10);
+  if (mh < 28 || !ready) return;
   ctx.font = `10px ${ink.family}`;
   ctx.fillStyle = ink.text3;
   const per = shown / mh;
   const words = [shown === 0 ? "no rows" : per >= 1.05 ? `1 px = ${per >= 9.5 ? grouped(Math.round(per), 0) : per.toFixed(1)} rows` : "each row is seen", "box = what is below", "drag it, or its edges"];
-  words.forEach((t, i) => ctx.fillText(t, 8, y0 + 24 + 14 * i));
+  words.forEach((t, i) => 24 + 14 * i < mh && ctx.fillText(fit(ctx, t, LABEL - 12), 8, y0 + 24 + 14 * i));
+}
+
+/** Until the minimap's picture is made: from where to where each pixel's row reaches, which is known at once. */
+function outlines(s: Scene, whole: Axis, y0: number, mh: number): void {
+  const { ctx, pane, ink } = s;
+  const { rows } = pane.source;
+  const n = pane.order.length;
+  ctx.fillStyle = ink.border;
+  for (let y = 0; y < mh && n > 0; y++) {
+    const r = pane.order[Math.floor((y * n) / mh)] as number;
+    if (rows.why[r] !== 0) continue;
+    const a = whole.x(rows.start[r] as number), b = Math.min(pane.plot, whole.x((rows.start[r] as number) + (rows.dur[r] as number)));
+    ctx.fillRect(LABEL + a, y0 + y, Math.max(1, b - a), 1);
+  }
 }
 
 /** The box of the minimap, in pixels of the canvas. */
@@ -311,7 +325,7 @@ function rows(s: Scene, axis: Axis): void {
   const [from, to] = pane.visible();
   const w = pane.slots(view);
   if (!w.complete) s.pane.info.value = s.pane.info.value.loading ? s.pane.info.value : { ...s.pane.info.value, loading: true };
-  else if (s.pane.info.value.loading && !source.local) s.pane.info.value = { ...s.pane.info.value, loading: false };
+  else if (s.pane.info.value.loading && !source.local && !pane.waiting) s.pane.info.value = { ...s.pane.info.value, loading: false };
   const pv = pane.pv(view);
   const h = layout.rowH;
   const bar = h >= 8 ? h - 2 : h - 1;

@@ -166,7 +166,7 @@ export function PaneCanvas({ model, pane }: { model: Model; pane: Pane }) {
   const hover = model.hover.value;
   const [first, last] = pane.visible();
   const states = pane.states.value;
-  const label = `timeline of ${pane.source.head.dump.name}: ${grouped(info.shown, 0)} of ${grouped(pane.source.rows.n, 0)} rows`;
+  const label = `timeline of ${pane.source.head.dump.name}: ${info.ready ? `${grouped(info.shown, 0)} of ${grouped(pane.source.rows.n, 0)} rows` : "loading"}`;
   return (
     <div class={`tl-pane${model.active.value === i && model.panes.length > 1 ? " tl-active" : ""}`}>
       {model.panes.length > 1 && <div class="tl-pane-name" title={pane.source.head.dump.name}><span>{pane.source.head.dump.name}</span></div>}
@@ -193,10 +193,10 @@ export function PaneCanvas({ model, pane }: { model: Model; pane: Pane }) {
         {hover && hover.pane === i && (hover.hit.where === "plot" || hover.hit.where === "ruler") && <div class="tl-hair" style={{ transform: `translateX(${Math.round(hover.x)}px)` }} />}
         {hover && hover.pane === i && (hover.hit.where === "plot" || hover.hit.where === "label") && hover.hit.row >= 0 && <Tooltip model={model} pane={pane} hover={hover} />}
         {info.loading && <div class="loading tl-loading" role="progressbar" aria-label="loading" />}
-        {info.shown === 0 && !info.loading && <Nothing model={model} pane={pane} />}
+        {info.shown === 0 && info.ready && !info.loading && <Nothing model={model} pane={pane} />}
       </div>
       <div class="tl-foot">
-        <span class="tl-rows">{info.shown === 0 ? "no rows" : `rows ${grouped(first + 1, 0)}–${grouped(Math.min(last, info.shown), 0)} of ${grouped(info.shown, 0)}`}</span>
+        <span class="tl-rows">{!info.ready ? <span class="tl-late">loading rows…</span> : info.shown === 0 ? "no rows" : `rows ${grouped(first + 1, 0)}–${grouped(Math.min(last, info.shown), 0)} of ${grouped(info.shown, 0)}`}</span>
         <span class="tl-states" data-role="states">{states ? `${v.cursor !== null ? "at the cursor" : "here"}: ${statesText(states, (n) => grouped(n, 0)) || "nothing"}` : "click sets the cursor: how many rows are doing what"}</span>
         <span class="sp" />
         <span class="tl-keylist" aria-hidden="true">

@@ -424,8 +424,8 @@ function Range({ model, pane }: { model: Model; pane: Pane }) {
         <span class="sp" />
         {chosen && <button type="button" class="quiet" onClick={() => model.set({ from: null, to: null })}>all that is seen</button>}
       </header>
-      <p class="u">Spans that touch it, of the {grouped(pane.info.value.shown, 0)} rows that match. Durations are whole, in {inMs ? "ms" : "s"}.</p>
-      {stats === null ? <p class="calm">counting…</p> : stats.length === 0 ? <p class="calm">No span touches this range.</p> : (
+      <p class="u">Spans that touch it{pane.info.value.ready && `, of the ${grouped(pane.info.value.shown, 0)} rows that match`}. Durations are whole{stats !== null && `, in ${inMs ? "ms" : "s"}`}.</p>
+      {stats === null ? <p class="calm tl-late">counting…</p> : stats.length === 0 ? <p class="calm">No span touches this range.</p> : (
         <table class="tl-stats">
           <thead><tr><th>Span</th><th class="n">n</th><th class="n">p50</th><th class="n">p99</th><th class="n">sum, s</th></tr></thead>
           <tbody>
