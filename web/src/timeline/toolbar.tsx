@@ -60,7 +60,6 @@ export function Toolbar({ model, searchRef }: { model: Model; searchRef: preact.
         }}>{v.expanded ? "Collapse all" : "Expand all"}</button>
       <Show model={model} />
       <Exports model={model} />
-      <span class="tl-break" />
       <label class="tl-height" title="height of a row; Alt + wheel">
         <span class="vh">row height</span>
         <input type="range" min={ROW_MIN} max={ROW_MAX} step={1} value={v.rowH || ROW_MIN} data-control="height" aria-valuetext={v.rowH === 0 ? "all rows in the window" : `${v.rowH} px`} onInput={(e) => model.rowHeight(Number(e.currentTarget.value))} />
