@@ -211,27 +211,41 @@ function Exports({ model }: { model: Model }) {
   );
 }
 
-/** What the colours mean; a press highlights one, × hides it. */
+/** What the colours mean; a press highlights one, × hides it. Two lines at most, the rest when asked for. */
 export function Legend({ model }: { model: Model }) {
   const v = model.view.value;
   const pane = model.pane;
   const entries = pane.legend.value;
+  const list = useRef<HTMLUListElement>(null);
+  const all = useSignal(false);
+  const over = useSignal(false);
+  useEffect(() => {
+    const el = list.current;
+    if (!el) return;
+    const seen = new ResizeObserver(() => (over.value = el.scrollHeight > 44));
+    seen.observe(el);
+    over.value = el.scrollHeight > 44;
+    return () => seen.disconnect();
+  }, [entries]);
   if (entries.length === 0) return null;
   return (
-    <ul class="tl-legend" aria-label="colours">
-      {entries.map((e) => {
-        const lit = v.lit.includes(e.key), hidden = v.hidden.includes(e.key);
-        const name = valueText(e.label, 60);
-        return (
-          <li key={e.key} class={hidden ? "off" : lit ? "lit" : ""}>
-            <button type="button" aria-pressed={lit} data-key={e.key} title={Number.isNaN(e.n) ? `highlight ${name}` : `${name}: ${grouped(e.n, 0)}, ${length(e.time)} in all. Press to highlight.`} onClick={() => model.toggleLegend(e.key, "lit")}>
-              <i class="sw" style={{ "--c": e.shade === 0 ? `var(${e.token})` : `color-mix(in srgb, var(${e.token}) ${Math.round((1 - Math.abs(e.shade)) * 100)}%, ${e.shade > 0 ? "white" : "black"})` }} aria-hidden="true" />{name}
-            </button>
-            <button type="button" class="tl-hide" aria-pressed={hidden} aria-label={`hide ${name}`} title={hidden ? "show" : "hide"} onClick={() => model.toggleLegend(e.key, "hidden")}>{hidden ? "+" : "×"}</button>
-          </li>
-        );
-      })}
-      {v.lit.length + v.hidden.length > 0 && <li><button type="button" class="quiet" onClick={() => model.set({ lit: [], hidden: [] })}>all</button></li>}
-    </ul>
+    <div class="tl-colours">
+      <ul ref={list} class={`tl-legend${all.value ? " tl-all" : ""}`} aria-label="colours">
+        {entries.map((e) => {
+          const lit = v.lit.includes(e.key), hidden = v.hidden.includes(e.key);
+          const name = valueText(e.label, 60);
+          return (
+            <li key={e.key} class={hidden ? "off" : lit ? "lit" : ""}>
+              <button type="button" aria-pressed={lit} data-key={e.key} title={Number.isNaN(e.n) ? `highlight ${name}` : `${name}: ${grouped(e.n, 0)}, ${length(e.time)} in all. Press to highlight.`} onClick={() => model.toggleLegend(e.key, "lit")}>
+                <i class="sw" style={{ "--c": e.shade === 0 ? `var(${e.token})` : `color-mix(in srgb, var(${e.token}) ${Math.round((1 - Math.abs(e.shade)) * 100)}%, ${e.shade > 0 ? "white" : "black"})` }} aria-hidden="true" />{name}
+              </button>
+              <button type="button" class="tl-hide" aria-pressed={hidden} aria-label={`hide ${name}`} title={hidden ? "show" : "hide"} onClick={() => model.toggleLegend(e.key, "hidden")}>{hidden ? "+" : "×"}</button>
+            </li>
+          );
+        })}
+        {v.lit.length + v.hidden.length > 0 && <li><button type="button" class="quiet" onClick={() => model.set({ lit: [], hidden: [] })}>all</button></li>}
+      </ul>
+      {over.value && <button type="button" class="quiet" aria-expanded={all.value} title="all colours" onClick={() => (all.value = !all.value)}>{all.value ? "less ▴" : "more ▾"}</button>}
+    </div>
   );
 }
