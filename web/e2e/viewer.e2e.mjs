@@ -2,122 +2,13 @@
 // of web/dev/viewer.mjs. Asserted is what a reader or a screen reader gets: counts, words, the address, and
 // the pixels where only pixels tell.
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
-import { after, before, describe, test } from "node:test";
-import { chromium } from "playwright-core";
-import { make, page as pageOf } from "../dev/viewer.mjs";
+import { describe, test } from "node:test";
 import { shots, unnamed, until } from "./browser.mjs";
+import { LABEL, on, pages, ROW, skip, TOP, y } from "./viewerpage.mjs";
 
-const dist = process.env.ROLLSCOPE_WEB_OUT ?? new URL("../../internal/web/dist", import.meta.url).pathname;
-const skip = existsSync(`${dist}/viewer.html`) ? false : "the page is not built: npm run build";
-const dir = mkdtempSync(join(tmpdir(), "rollscope-viewer-"));
-const LABEL = 112, TOP = 118, ROW = 11;
-let browser;
-const files = {};
-
-before(async () => {
-  if (skip) return;
-  mkdirSync(shots, { recursive: true });
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking"] });
-  const write = async (name, kind, n, seed) => {
-    files[name] = join(dir, `${name}.html`);
-    writeFileSync(files[name], pageOf([await make(kind, n, seed)], name));
-  };
-  await write("step", "step", 600);
-  await write("other", "step", 64, 5);
-  await write("hostile", "hostile", 120);
-  await write("partial", "partial", 120);
-  await write("nopd", "nopd", 120);
-  await write("empty", "empty", 0);
-  await write("untraced", "untraced", 5);
-  await write("tiny", "one", 1);
-  await write("million", "one", 1_000_000);
-  await write("dense", "step", 6000, 3);
-});
-after(async () => {
-  await browser?.close();
-  rmSync(dir, { recursive: true, force: true });
-});
-
-/** Opens a page from disk; nothing may be asked of any network, and nothing may go wrong. */
-async function on(name, run, { hash = "", width = 1600, height = 1000, ...more } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, acceptDownloads: true, colorScheme: "dark", ...more });
-  const page = await context.newPage();
-  const sins = [];
-  // Reading pixels is what the test does, not the page.
-  page.on("console", (m) => ["error", "warning"].includes(m.type()) && !m.text().includes("willReadFrequently") && sins.push(`console ${m.type()}: ${m.text()}`));
-  page.on("pageerror", (e) => sins.push(`page error: ${e.stack ?? e}`));
-  page.on("dialog", (d) => {
-    sins.push(`dialog: ${d.message()}`);
-    void d.dismiss();
-  });
-  page.on("request", (r) => {
-    if (!/^(file|data|blob):/.test(r.url())) sins.push(`request: ${r.url()}`);
-  });
-  page.setDefaultTimeout(30_000);
-  try {
-    await page.goto(pathToFileURL(files[name]).href + hash, { waitUntil: "domcontentloaded" });
-    const t = tools(page);
-    await page.locator(".tl-canvas").first().waitFor();
-    await t.rest();
-    await run({ page, ...t });
-    assert.deepEqual(sins, [], "what must not happen");
-  } finally {
-    await context.close();
-  }
-}
-
-function tools(page) {
-  const canvas = page.locator(".tl-canvas").first();
-  const data = (key) => canvas.getAttribute(`data-${key}`);
-  return {
-    canvas,
-    rows: async () => Number(await data("rows")),
-    first: async () => Number(await data("first")),
-    last: async () => Number(await data("last")),
-    said: () => page.locator("[data-role=live]").textContent(),
-    hash: async (key) => new URLSearchParams(new URL(page.url()).hash.slice(1)).get(key),
-    /** Until the address and the numbers have followed: timers of the page come in their order, however slow it is. */
-    rest: () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(() => setTimeout(done, 170)), 10)))),
-    /** A number for the picture of a part of the canvas, of CSS pixels. */
-    picture: (x = LABEL, y = TOP, w = 900, h = 500) => page.evaluate(([x0, y0, w0, h0]) => {
-      const c = document.querySelector(".tl-draw");
-      const d = c.getContext("2d").getImageData(x0, y0, Math.min(w0, c.width - x0), Math.min(h0, c.height - y0)).data;
-      let hash = 2166136261;
-      for (let i = 0; i < d.length; i++) hash = Math.imul(hash ^ d[i], 16777619);
-      return hash;
-    }, [x, y, w, h]),
-    /** How many different colours a part of the canvas has. */
-    colours: (x, y, w, h) => page.evaluate(([x0, y0, w0, h0]) => {
-      const d = document.querySelector(".tl-draw").getContext("2d").getImageData(x0, y0, w0, h0).data;
-      const seen = new Set();
-      for (let i = 0; i < d.length; i += 4) seen.add((d[i] << 16) | (d[i + 1] << 8) | d[i + 2]);
-      return seen.size;
-    }, [x, y, w, h]),
-    at: async (x, y) => {
-      const b = await canvas.boundingBox();
-      return [b.x + x, b.y + y];
-    },
-    click: async (x, y, options) => canvas.click({ position: { x, y }, ...options }),
-    drag: async (x0, y0, x1, y1) => {
-      const b = await canvas.boundingBox();
-      await page.mouse.move(b.x + x0, b.y + y0);
-      await page.mouse.down();
-      await page.mouse.move(b.x + (x0 + x1) / 2, b.y + (y0 + y1) / 2);
-      await page.mouse.move(b.x + x1, b.y + y1);
-      await page.mouse.up();
-    },
-    window: async () => {
-      const p = new URLSearchParams(new URL(page.url()).hash.slice(1));
-      return p.has("t0") ? [Number(p.get("t0")), Number(p.get("t1"))] : null;
-    },
-  };
-}
-
-const y = (place) => TOP + place * ROW + 5;
+pages({ step: ["step", 600], partial: ["partial", 120], dense: ["step", 6000, 3] });
 
 describe("the timeline's page", { skip }, () => {
   test("opens from disk, asks nobody, and shows the step", () => on("step", async ({ page, rows, last, colours, hash }) => {
@@ -267,6 +158,8 @@ describe("the timeline's page", { skip }, () => {
     assert.match(row, /^\d+$/);
     assert.match(await said(), /^expanded: sample #\d+.* lanes$/);
     assert.ok((await last()) < n);
+    assert.equal(await hash("row"), row, "the row is selected");
+    assert.match(await page.getByRole("tab", { selected: true }).textContent(), /^Sample #\d+$/, "and its panel is seen");
     await page.keyboard.press("Enter");
     await rest();
     assert.equal(await hash("open"), null);
@@ -676,230 +569,48 @@ describe("the timeline's page", { skip }, () => {
     assert.match(await said(), /link copied|address holds the view/);
   }));
 
-  test("two dumps on one time axis", () => on("step", async ({ page, rest, window }) => {
-    await page.locator("input[type=file]").setInputFiles(files["other"]);
-    await until("a second picture", async () => (await page.locator(".tl-canvas").count()) === 2);
-    await rest();
-    const canvases = page.locator(".tl-canvas");
-    assert.equal(await canvases.nth(1).getAttribute("data-rows"), "65");
-    const shot = (i) => page.evaluate((k) => {
-      const c = document.querySelectorAll(".tl-draw")[k];
-      const d = c.getContext("2d").getImageData(112, 60, 700, 120).data;
-      return d.reduce((h, v) => Math.imul(h ^ v, 16777619), 2166136261);
-    }, i);
-    const before = [await shot(0), await shot(1)];
-    await canvases.nth(1).focus();
-    await page.keyboard.press("w");
-    await rest();
-    assert.ok(await window());
-    const after = [await shot(0), await shot(1)];
-    assert.notEqual(after[0], before[0], "both move");
-    assert.notEqual(after[1], before[1], "both move");
-    await page.keyboard.press("[");
-    await page.keyboard.press("j");
-    await rest();
-    assert.equal(new URLSearchParams(new URL(page.url()).hash.slice(1)).has("row"), true);
-    await page.screenshot({ path: join(shots, "viewer-two.png") });
-    await page.getByRole("button", { name: "Only the first" }).click();
-    await until("one picture", async () => (await page.locator(".tl-canvas").count()) === 1);
-    // What is no timeline is said, and changes nothing.
-    const bad = join(dir, "bad.html");
-    writeFileSync(bad, "<html>nothing</html>");
-    await page.locator("input[type=file]").setInputFiles(bad);
-    await page.getByText("holds no timeline").waitFor();
-    assert.equal(await page.locator(".tl-canvas").count(), 1);
-  }));
-
-  test("the address holds the whole view", async () => {
-    let url = "", pic = 0;
-    await on("step", async ({ page, rest, click, canvas, picture }) => {
-      await page.fill("[data-control=search]", "reward=1");
-      await page.selectOption("[data-control=sort]", "dur");
-      await page.selectOption("[data-control=colour]", "status");
-      await click(LABEL + 300, y(4));
-      await canvas.focus();
-      await page.keyboard.press("Enter");
-      await page.keyboard.press("w");
-      await page.mouse.wheel(0, 220);
-      await rest();
-      await page.mouse.move(5, 5);
-      await rest();
-      url = new URL(page.url()).hash;
-      pic = await picture();
-    });
-    await on("step", async ({ picture, page }) => {
-      assert.equal(await picture(), pic, "the same picture from the same address");
-      assert.equal(new URL(page.url()).hash, url);
-      // Back and forward move it too.
-      await page.evaluate(() => (location.hash = "q=reward%3D0"));
-      await until("the other rows", async () => (await page.inputValue("[data-control=search]")) === "reward=0");
-    }, { hash: url });
-    await on("step", async ({ rows }) => assert.equal(await rows(), 601), { hash: "#sort=evil&t0=x&height=-3&row=999999&open=5.x&item=4" });
-  });
-
-  test("keys: the map, focus, and nothing while typing", () => on("step", async ({ page, rest, hash, canvas }) => {
-    await page.keyboard.press("?");
-    const map = page.getByRole("dialog", { name: "keys" });
-    await map.waitFor();
-    for (const k of ["search", "next, previous match", "zoom in, out", "measure between two points"]) assert.ok((await map.textContent()).includes(k));
+  test("labels of rows keep their colour beside faint bars", () => on("step", async ({ page, rest }) => {
+    // Bars of a search that only marks are faint; the labels under them are not.
+    const names = () => page.evaluate(([top, row]) => {
+      const c = document.querySelector(".tl-draw");
+      const g = c.getContext("2d");
+      const ground = g.getImageData(60, top + 5 * row, 1, 1).data;
+      const out = [];
+      for (let p = 0; p < 30; p++) {
+        const d = g.getImageData(14, top + p * row, 40, row).data;
+        let most = 0;
+        for (let i = 0; i < d.length; i += 4) most = Math.max(most, Math.abs(d[i] - ground[0]) + Math.abs(d[i + 1] - ground[1]) + Math.abs(d[i + 2] - ground[2]));
+        out.push(most);
+      }
+      return out;
+    }, [TOP, ROW]);
+    await page.getByRole("button", { name: "Critical path" }).click();
+    await page.getByRole("button", { name: "Longest tail" }).click();
+    await page.getByRole("button", { name: "Show ▾" }).click();
+    await page.getByLabel("instant events").uncheck();
     await page.keyboard.press("Escape");
-    assert.equal(await map.count(), 0);
-    await page.focus("[data-control=search]");
-    await page.keyboard.type("ws");
     await rest();
-    assert.equal(await hash("t0"), null, "letters typed into the search are text");
-    await page.fill("[data-control=search]", "");
-    // From the top, Tab reaches every control and then the picture.
-    await page.focus(".viewer .top button");
-    const seen = new Set();
-    for (let i = 0; i < 90; i++) {
-      await page.keyboard.press("Tab");
-      const el = await page.evaluate(() => document.activeElement?.className.split(" ")[0] || document.activeElement?.tagName);
-      seen.add(el);
-      if (el === "tl-canvas") break;
-    }
-    assert.ok(seen.has("tl-canvas"), [...seen].join(" "));
-    assert.match(await canvas.getAttribute("aria-label"), /timeline of rollout_142\.pt: 601 of 601 rows/);
-    await page.keyboard.press("]");
-    assert.match(await page.locator("[data-role=live]").textContent(), /no other step/);
+    const seen = await names();
+    assert.ok(Math.min(...seen) > 0.6 * Math.max(...seen), `contrast of labels: ${seen}`);
   }));
 
-  test("hostile names, values and texts are only text", () => on("hostile", async ({ page, rest, click, canvas, at, rows }) => {
-    assert.equal(await page.title().then((t) => t.includes("</script>")), true);
-    await page.fill("[data-control=search]", '"<img"');
-    await rest();
-    assert.ok((await rows()) > 0);
-    await page.fill("[data-control=search]", "");
-    await page.selectOption("[data-control=colour]", "name");
-    for (const place of [0, 3, 5, 8, 13]) {
-      await page.mouse.move(...(await at(40, y(place))));
-      await page.mouse.move(...(await at(LABEL + 300, y(place))));
-      await page.waitForTimeout(180);
-      await click(LABEL + 300 + place * 20, y(place));
-      await canvas.focus();
-      await page.keyboard.press("Enter");
+  test("the controls take two lines at most, the colours two", () => on("step", async ({ page, rest }) => {
+    for (const width of [1280, 1600]) {
+      await page.setViewportSize({ width, height: 900 });
       await rest();
+      const h = (sel) => page.locator(sel).evaluate((e) => e.getBoundingClientRect().height);
+      assert.ok((await h(".tl-bar")) <= 60, `${width}: ${await h(".tl-bar")} px of controls`);
+      assert.ok((await h(".tl-legend")) <= 40, `${width}: ${await h(".tl-legend")} px of colours`);
     }
-    for (const r of [0, 1, 2]) {
-      await page.fill("[data-control=search]", `row=${r}`);
-      await rest();
-      await canvas.focus();
-      await page.keyboard.press("j");
-      await page.locator(".tl-panel").getByRole("button", { name: "Show", exact: true }).click();
-      await page.locator("pre", { hasText: "Prompt <img" }).waitFor();
-    }
-    assert.match(await page.locator(".tl-panel").textContent(), /<b>key<\/b>/);
-    await page.screenshot({ path: join(shots, "viewer-hostile.png") });
-    await page.fill("[data-control=search]", "");
-    await page.getByRole("tab", { name: "Range" }).click();
-    await rest();
-    const found = await page.evaluate(() => ({ pwned: window.__pwned, images: document.querySelectorAll("img").length, scripts: document.querySelectorAll("script").length }));
-    assert.deepEqual(found, { pwned: undefined, images: 0, scripts: 1 });
-    assert.match(await page.locator(".tl-stats").textContent(), /<img src=x|<\/script>|alert\(1\)/);
+    // What has no room comes when it is asked for.
+    await page.setViewportSize({ width: 1280, height: 900 });
+    await page.locator(".tl-stage").evaluate((e) => (e.style.width = "560px"));
+    const last = page.locator(".tl-legend li").last();
+    const inside = () => last.evaluate((e) => e.getBoundingClientRect().bottom <= e.parentElement.getBoundingClientRect().bottom + 1);
+    assert.equal(await inside(), false);
+    await page.getByRole("button", { name: "more ▾" }).click();
+    assert.equal(await inside(), true);
+    await page.getByRole("button", { name: "less ▴" }).click();
+    assert.equal(await inside(), false);
   }));
-
-  test("nothing to show: no samples, no traces, one event", async () => {
-    await on("empty", async ({ page, rows }) => {
-      assert.equal(await rows(), 0);
-      await page.getByText("has no samples").waitFor();
-      for (const k of ["j", "w", "a", "f", "Enter", "n", "o", "m", "Escape"]) await page.keyboard.press(k);
-      for (const b of ["Expand all", "Longest tail", "Critical path", "Squeeze gaps", "Group"]) await page.getByRole("button", { name: b, exact: true }).click();
-    });
-    await on("untraced", async ({ page, rows, rest, click, hash }) => {
-      assert.equal(await rows(), 5);
-      await click(LABEL + 200, y(2));
-      await rest();
-      assert.match(await page.locator(".tl-panel").textContent(), /no timelineno trace/);
-      for (const k of ["w", "s", "f", "f", "Enter", "o", "j"]) await page.keyboard.press(k);
-      await page.getByRole("button", { name: "Squeeze gaps" }).click();
-      await page.getByRole("button", { name: "Squeeze gaps" }).click();
-      await rest();
-      assert.equal(await hash("gaps"), null);
-      assert.match(await page.locator("[data-role=live]").textContent(), /no idle gaps/);
-    });
-    await on("tiny", async ({ page, rows, rest, click }) => {
-      assert.equal(await rows(), 1);
-      for (const k of ["w", "f", "j", "f", "Enter", "o", "o"]) await page.keyboard.press(k);
-      await click(LABEL + 200, y(0));
-      await rest();
-      await page.getByRole("button", { name: "Critical path" }).click();
-    });
-    await on("nopd", async ({ rows, colours }) => {
-      assert.equal(await rows(), 121);
-      assert.ok((await colours(LABEL, TOP, 800, 300)) > 5);
-    });
-  });
-
-  test("a page without data says what to do", async () => {
-    const file = join(dir, "bare.html");
-    for (const [html, want] of [[pageOf([]), /holds no timeline.*rollscope view/s], [pageOf([Buffer.from("not a container")]), /does not begin with RTC1/]]) {
-      writeFileSync(file, html);
-      const page = await (await browser.newContext()).newPage();
-      await page.goto(pathToFileURL(file).href);
-      await page.getByRole("alert").waitFor();
-      assert.match(await page.locator("#app").textContent(), want);
-      await page.context().close();
-    }
-  });
-
-  test("a sample of a million events opens, expands, zooms and pans", () => on("million", async ({ page, rest, hash, canvas, picture, colours, window, at, said }) => {
-    assert.ok((await colours(LABEL, TOP, 900, 10)) > 1);
-    await canvas.focus();
-    await page.keyboard.press("j");
-    await page.keyboard.press("Enter");
-    await rest();
-    assert.match(await said(), /4 lanes/);
-    const far = await picture(LABEL, TOP, 900, 60);
-    await page.mouse.move(...(await at(LABEL + 500, TOP + 20)));
-    await page.keyboard.down("Control");
-    for (let i = 0; i < 12; i++) await page.mouse.wheel(0, -400);
-    await page.keyboard.up("Control");
-    await rest();
-    const w = await window();
-    assert.ok(w[1] - w[0] < 1, `zoomed to ${w[1] - w[0]} s`);
-    assert.notEqual(await picture(LABEL, TOP, 900, 60), far);
-    await page.keyboard.press("d");
-    await page.keyboard.press("d");
-    await rest();
-    assert.ok((await window())[0] > w[0]);
-    // Between spans there is nothing; a few steps on there is one.
-    for (let x = 400; x < 800 && (await hash("item")) === null; x += 23) {
-      await canvas.click({ position: { x: LABEL + x, y: TOP + 17 } });
-      await rest();
-    }
-    assert.notEqual(await hash("item"), null, "a span among a million is found");
-    await page.getByRole("tab", { name: "Range" }).click();
-    await rest();
-    assert.match(await page.locator(".tl-panel").textContent(), /items1,000,000/);
-    await page.keyboard.press("o");
-    await rest();
-  }));
-
-  test("dark, light, forced colours, reduced motion, a narrow window", async () => {
-    const look = async (name, options) => on("step", async ({ page, rest, click, canvas, picture }) => {
-      await click(LABEL + 500, y(4));
-      await canvas.focus();
-      await page.keyboard.press("Enter");
-      await page.mouse.move(5, 5);
-      await rest();
-      await page.screenshot({ path: join(shots, `viewer-${name}.png`) });
-      options.seen?.push(await picture());
-      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      assert.ok(over <= 0, `${name}: ${over} px too wide`);
-    }, options);
-    const seen = [];
-    await look("dark", { seen });
-    await look("light", { colorScheme: "light", seen });
-    await look("forced", { forcedColors: "active", seen });
-    assert.equal(new Set(seen).size, 3, "each theme is another picture");
-    await look("reduced", { reducedMotion: "reduce" });
-    await look("narrow", { width: 1024, height: 720 });
-    await on("step", async ({ page, rest, picture }) => {
-      const dark = await picture();
-      await page.getByRole("button", { name: /^theme/ }).click();
-      await rest();
-      assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "light");
-      assert.notEqual(await picture(), dark);
-    });
-  });
 });
