@@ -34,6 +34,8 @@ const KEYS: [string, string][] = [
   ["w s", "zoom in, out"], ["a d", "pan"], ["f", "fit all; again: what is selected"], ["o", "all rows at once, and back"],
   ["+ -", "higher, lower rows"], ["m", "measure between two points"], ["p", "details on, off"], ["[ ]", "previous, next step or dump"], ["Esc", "one step back"], ["?", "this map"],
 ];
+/** of a page that holds the steps of a run */
+const STEPS: [string, string][] = [["c", "compare with the step before, and back"]];
 const POINTER: [string, string][] = [
   ["drag", "pan"], ["Shift + drag", "select a range"], ["wheel", "rows"], ["Ctrl + wheel", "zoom"], ["Shift + wheel", "pan"], ["Alt + wheel", "row height"],
   ["click", "cursor, details"], ["double click", "fit the span"], ["click on a label", "open or close the row"], ["drag on the minimap", "move; its edges zoom"],
@@ -136,7 +138,7 @@ export function Timeline(p: TimelineProps) {
       {help && (
         <Dialog title="Keys" label="keys" class="keymap" onClose={() => setHelp(false)}>
           <div class="keymap-cols">
-            {[KEYS.slice(0, 7), KEYS.slice(7), POINTER].map((col, i) => (
+            {[KEYS.slice(0, 7), p.onStep ? [...KEYS.slice(7), ...STEPS] : KEYS.slice(7), POINTER].map((col, i) => (
               <dl key={i}>{col.map(([k, does]) => <div key={k}><dt>{i < 2 ? k.split(" ").map((x) => <kbd key={x}>{x}</kbd>) : k}</dt><dd>{does}</dd></div>)}</dl>
             ))}
           </div>
