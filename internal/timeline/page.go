@@ -44,6 +44,8 @@ const (
 	markStart  = `<script type="application/json" id="rollscope-head">`
 	dataStart  = `<script type="text/plain" id="rollscope-timeline">`
 	scriptEnd  = `</script>`
+	dataMore   = scriptEnd + `<script type="text/plain" class="rollscope-more">`
+	dataPiece  = 48 << 10 // characters of base64 in one element; a multiple of four, so that each can be decoded alone
 	maxMark    = 64 << 10
 	markWithin = 1 << 20 // bytes of a page in which the mark is looked for
 )
@@ -80,7 +82,7 @@ func WritePage(w io.Writer, template []byte, c *Columns, o PageOptions) error {
 		bw.WriteString(head)
 	}
 	bw.WriteString(dataStart)
-	enc := base64.NewEncoder(base64.StdEncoding, bw)
+	enc := base64.NewEncoder(base64.StdEncoding, &pieces{w: bw})
 	if err := c.Encode(enc); err != nil {
 		return err
 	}
@@ -93,6 +95,29 @@ func WritePage(w io.Writer, template []byte, c *Columns, o PageOptions) error {
 		return fmt.Errorf("timeline: writing a page: %w", err)
 	}
 	return nil
+}
+
+// pieces continues in another element after each dataPiece bytes: browsers take one element of many
+// megabytes two to three times as slowly as many of some kilobytes.
+type pieces struct {
+	w *bufio.Writer
+	n int // in the present element
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	for done := 0; done < len(b); {
+		if p.n == dataPiece {
+			p.w.WriteString(dataMore)
+			p.n = 0
+		}
+		n, err := p.w.Write(b[done:min(len(b), done+dataPiece-p.n)])
+		p.n += n
+		done += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return len(b), nil
 }
 
 // splitTemplate cuts a template at its placeholder.

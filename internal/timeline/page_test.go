@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,35 @@ func TestPage(t *testing.T) {
 	}
 	if !bytes.Equal(raw, encode(t, c)) {
 		t.Error("the page holds another container")
+	}
+}
+
+// A large container stands in several elements, each of which can be decoded alone.
+func TestPagePieces(t *testing.T) {
+	c := handmade(t)
+	noise := rand.New(rand.NewPCG(1, 2))
+	text := make([]byte, 200<<10)
+	for i := range text {
+		text[i] = byte('!' + noise.IntN(90))
+	}
+	c.AddText(0, string(text), "")
+	var out bytes.Buffer
+	if err := WritePage(&out, []byte(template), c, PageOptions{Title: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(out.String(), dataStart)
+	rest, _, _ = strings.Cut(rest, scriptEnd+"\n")
+	var raw []byte
+	list := strings.Split(strings.TrimSuffix(rest, scriptEnd), dataMore)
+	for _, p := range list {
+		b, err := base64.StdEncoding.DecodeString(p)
+		if err != nil || len(p) > dataPiece {
+			t.Fatalf("a piece of %d characters: %v", len(p), err)
+		}
+		raw = append(raw, b...)
+	}
+	if len(list) < 3 || !bytes.Equal(raw, encode(t, c)) {
+		t.Errorf("%d pieces hold %d bytes of another container", len(list), len(raw))
 	}
 }
 

@@ -63,6 +63,10 @@ test("containers are found in a saved page, and only there", async () => {
   const b64 = toBase64(c);
   const page = new TextEncoder().encode(`<script>var x='<script type="text/plain" id="rollscope-timeline">'</script><script type="text/plain" id="rollscope-timeline">${b64}</script><script type="text/plain" id="rollscope-timeline-2">\n${b64}\n</script>`);
   expect(dataIn(page)).toEqual([c, c]);
+  const cut = 4 * Math.floor(b64.length / 12);
+  const pieces = [b64.slice(0, cut), b64.slice(cut, 2 * cut), b64.slice(2 * cut)];
+  const many = new TextEncoder().encode(`<script type="text/plain" id="rollscope-timeline">${pieces.join('</script><script type="text/plain" class="rollscope-more">')}</script><script type="text/plain" id="rollscope-timeline-2">${b64}</script>`);
+  expect(dataIn(many)).toEqual([c, c]);
   expect(dataIn(c)).toEqual([c]);
   expect(dataIn(new TextEncoder().encode("<html></html>"))).toEqual([]);
 });

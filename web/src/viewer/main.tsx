@@ -5,13 +5,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Brand, Definitions, Tool, TOOLS } from "../components/icons";
 import { grouped } from "../format/number";
 import { startKeys } from "../state/keys";
-import { fromBase64 } from "../timeline/container";
 import { HttpSource } from "../timeline/http";
 import { LocalSource, type TimelineSource } from "../timeline/source";
 import { Timeline } from "../timeline/timeline";
 import { decodeView, encodeView, type View } from "../timeline/view";
 import { valueText } from "../timeline/words";
-import { dataIn } from "./embedded";
+import { dataIn, takeData } from "./embedded";
 import { startTheme, theme, toggleTheme } from "./theme";
 import "../tokens.css";
 import "../styles/base.css";
@@ -23,14 +22,10 @@ import "./viewer.css";
 /** Opens what the document names: embedded containers, or addresses of a server. */
 async function sources(): Promise<TimelineSource[]> {
   const out: TimelineSource[] = [];
-  for (const el of document.querySelectorAll<HTMLScriptElement>('script[type="text/plain"][id^="rollscope-timeline"]')) {
-    const text = el.textContent ?? "";
-    el.remove(); // its text would be kept beside the columns
-    const bytes = fromBase64(text.trim());
-    performance.mark("rollscope.base64");
-    out.push(await LocalSource.open(bytes));
-    performance.mark("rollscope.decoded");
-  }
+  const found = takeData(document);
+  performance.mark("rollscope.base64");
+  for (const bytes of found) out.push(await LocalSource.open(bytes));
+  performance.mark("rollscope.decoded");
   const served = document.getElementById("rollscope-served");
   if (served) {
     const list = JSON.parse(served.textContent ?? "[]") as unknown;
