@@ -14,19 +14,23 @@ const Module = "github.com/rollscope/rollscope/"
 // A package imports only packages of columns to its left.
 var Columns = [][]string{
 	{"torchfile", "trace"}, // public
-	{"engine", "signal", "request", "rollout", "timeline", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
-	{"metricstore", "eventstore", "eventstore/child", "rolloutstore"},                                              // stores
-	{"scrape", "dumps", "convert", "otlp", "enginelog", "fpmbus", "scalars", "tracker"},                            // sources and sinks
-	{"slo", "planner", "diagnose", "report"},                                                                       // analysis
-	{"dashboard", "api", "web"},                                                                                    // faces
-	{"sim", "app", "cmd/rollscope"},                                                                                // whole
+	{"engine", "signal", "request", "rollout", "timeline", "event", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
+	{"metricstore", "eventstore", "eventstore/child", "tracestore", "requeststore", "rolloutstore"},                                 // stores
+	{"scrape", "dumps", "convert", "otlp", "enginelog", "fpmbus", "scalars", "tracker"},                                             // sources and sinks
+	{"slo", "planner", "diagnose", "report"}, // analysis
+	{"dashboard", "api", "web"},              // faces
+	{"sim", "app", "cmd/rollscope"},          // whole
 }
 
 // Inside lists what a package may import of its own column.
 var Inside = map[string][]string{
 	"timeline":      {"rollout", "request"},
 	"rollout":       {"request"},
-	"request":       {"engine"},
+	"request":       {"engine", "event"},
+	"span":          {"request", "event"},
+	"tailsample":    {"span", "request", "event"},
+	"tracestore":    {"eventstore"},
+	"requeststore":  {"eventstore"},
 	"signal":        {"engine"},
 	"api":           {"dashboard", "web"},
 	"cmd/rollscope": {"app", "sim"},

@@ -11,11 +11,7 @@ import (
 // The committed TypeScript is what the generator writes for the committed Go.
 func TestCommittedTypesAreCurrent(t *testing.T) {
 	top := filepath.Join("..", "..")
-	src, err := os.ReadFile(filepath.Join(top, source))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := Generate(source, src)
+	want, err := generateFrom(top)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +38,7 @@ func TestGenerate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Generate("p.go", []byte(tt.src))
+			got, err := Generate(Source{"p.go", []byte(tt.src)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +55,7 @@ func TestGenerateRefuses(t *testing.T) {
 		"package p\ntype T struct {\n\tio.Reader `json:\"r\"`\n}\n",
 		"package p\ntype T struct {\n\tV chan int `json:\"v\"`\n}\n",
 	} {
-		_, err := Generate("p.go", []byte(src))
+		_, err := Generate(Source{"p.go", []byte(src)})
 		if err == nil || !strings.Contains(err.Error(), "p.go:3") {
 			t.Errorf("%q: error %v, want one that names p.go:3", src, err)
 		}

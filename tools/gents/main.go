@@ -1,17 +1,17 @@
-// Command gents writes the TypeScript types of the HTTP API from the Go file that defines them.
+// Command gents writes the TypeScript types of the HTTP API from the Go files that define them.
 // Its one entry point is [Generate]; run it as `go run ./tools/gents` from the top of the repository.
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
-// The one source and the one result, relative to the top of the repository.
-const (
-	source = "internal/api/types.go"
-	target = "web/src/api/types.ts"
-)
+// The sources and the one result, relative to the top of the repository.
+var sources = []string{"internal/api/types.go", "internal/api/types_events.go"}
+
+const target = "web/src/api/types.ts"
 
 func main() {
 	if err := run(); err != nil {
@@ -21,13 +21,22 @@ func main() {
 }
 
 func run() error {
-	src, err := os.ReadFile(source)
+	out, err := generateFrom("")
 	if err != nil {
 		return fmt.Errorf("%w (run it from the top of the repository)", err)
 	}
-	out, err := Generate(source, src)
-	if err != nil {
-		return err
-	}
 	return os.WriteFile(target, out, 0o644)
+}
+
+// generateFrom reads the sources below a directory.
+func generateFrom(top string) ([]byte, error) {
+	var list []Source
+	for _, name := range sources {
+		code, err := os.ReadFile(filepath.Join(top, name))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Source{name, code})
+	}
+	return Generate(list...)
 }
