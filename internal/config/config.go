@@ -44,6 +44,9 @@ type Rollscope struct {
 	Webhooks []Webhook `yaml:"webhooks"`
 	Rollouts []Rollout `yaml:"rollouts"`
 	Trackers Trackers  `yaml:"trackers"`
+	Traces   Traces    `yaml:"traces"`
+	Logs     []LogFile `yaml:"logs"`
+	Events   Events    `yaml:"events"`
 }
 
 // Rollout is a run whose dumps are watched.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	promconfig "github.com/prometheus/prometheus/config"
+	"go.yaml.in/yaml/v3"
 )
 
 func TestLoadFull(t *testing.T) {
@@ -40,6 +41,15 @@ func TestLoadFull(t *testing.T) {
 	}
 	if len(r.Engines) != 1 || r.Engines[0].Role != "decode" || r.Alerts[0].Name == "" || r.Webhooks[0].URL == "" {
 		t.Errorf("section %+v", r)
+	}
+	if tr := r.Traces; tr.OTLPGRPC != Off || tr.Sampling.Kind != yaml.MappingNode || len(tr.Forward) != 1 || !tr.Forward[0].All || tr.Forward[0].QueueBytes() != 64<<20 {
+		t.Errorf("traces %+v", tr)
+	}
+	if len(r.Logs) != 1 || r.Logs[0].Path != "/etc/x/logs/*.log" || r.Logs[0].Line == 0 {
+		t.Errorf("logs %+v", r.Logs)
+	}
+	if e := r.Events; e.RetentionTime() != 7*24*time.Hour || e.MaxBytes() != 20<<30 || !e.Fsync || e.MinFreeBytes() != 0 {
+		t.Errorf("events %+v", e)
 	}
 }
 
@@ -96,6 +106,16 @@ func TestLoadErrors(t *testing.T) {
 		{"dataset without a size", "rollscope:\n  rollouts:\n    - path: \"x/{rollout_id}.pt\"\n      datasets: [{name: aime}]\n", 4, "needs name: and samples:"},
 		{"wandb without a project", "rollscope:\n  trackers:\n    wandb: {dir: w}\n", 3, "needs dir: and project:"},
 		{"serving without a tracker", "rollscope:\n  trackers:\n    serving: true\n", 3, "needs a tracker"},
+		{"otlp address without a port", "rollscope:\n  traces:\n    otlp_grpc: somewhere\n", 3, "write HOST:PORT, or off"},
+		{"unknown key of traces", "rollscope:\n  traces:\n    otlp_gprc: 127.0.0.1:4317\n", 3, `did you mean "otlp_grpc"`},
+		{"forward to nowhere", "rollscope:\n  traces:\n    forward:\n      - endpoint: ftp://h:1\n", 4, "none of http, https, grpc, grpcs"},
+		{"forward twice", "rollscope:\n  traces:\n    forward:\n      - endpoint: h:4317\n      - endpoint: h:4317\n", 5, "defined twice"},
+		{"logs without a path", "rollscope:\n  logs:\n    - engine: h:1\n", 3, "a file or a pattern"},
+		{"logs with half a pattern", "rollscope:\n  logs:\n    - path: \"a[\"\n", 3, "is no pattern"},
+		{"no such time zone", "rollscope:\n  logs:\n    - path: a.log\n      timezone: Mars/Olympus\n", 4, "time zone database"},
+		{"short retention", "rollscope:\n  events:\n    retention: 1h\n", 3, "one day is the least"},
+		{"size without sense", "rollscope:\n  events:\n    max_size: big\n", 3, "is not a size"},
+		{"a server's retention", "rollscope:\n  events:\n    retention: 30d\n    url: http://h:9428\n", 4, "its own retention"},
 		{"not a list", "rollscope:\n  signals: {id: x}\n", 2, "must be a list"},
 		{"not a mapping", "rollscope: [1]\n", 1, "must be a mapping"},
 		{"wrong kind", "rollscope:\n  signals:\n    - id: a\n      kind: gage\n      metric: x\n", 4, `"gage" is not one of`},

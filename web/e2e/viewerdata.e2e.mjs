@@ -82,13 +82,15 @@ describe("the timeline's page, with what people have", { skip }, () => {
       return v.get("top");
     };
     await on("step", async ({ page, rest }) => {
-      const tops = new Set([await place(page, "2")]);
+      const tops = [Number(await place(page, "2"))];
       for (const row of ["300", "2"]) {
         await page.evaluate((r) => (location.hash = `sort=row&row=${r}`), row);
         await rest();
-        tops.add(await place(page, row));
+        tops.push(Number(await place(page, row)));
       }
-      assert.equal(tops.size, 2, [...tops].join(" "));
+      // The pane is a little higher once the sample's panel is there, so the same row comes to rest some pixels off.
+      const [first, far, again] = tops;
+      assert.ok(Math.abs(first - again) < 10 && Math.abs(first - far) > 100, tops.join(" "));
     }, { hash: "#sort=row&row=2" });
     await on("step", async ({ rows }) => assert.equal(await rows(), 601), { hash: "#sort=evil&t0=x&height=-3&row=999999&open=5.x&item=4" });
   });
