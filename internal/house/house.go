@@ -16,7 +16,7 @@ var Columns = [][]string{
 	{"torchfile", "trace"}, // public
 	{"engine", "signal", "request", "rollout", "timeline", "event", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
 	{"metricstore", "eventstore", "eventstore/child", "tracestore", "requeststore", "rolloutstore"},                                 // stores
-	{"scrape", "dumps", "convert", "otlp", "enginelog", "fpmbus", "scalars", "tracker"},                                             // sources and sinks
+	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker"},                                             // sources and sinks
 	{"slo", "planner", "diagnose", "report"}, // analysis
 	{"dashboard", "api", "web"},              // faces
 	{"sim", "app", "cmd/rollscope"},          // whole
