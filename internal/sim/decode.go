@@ -99,6 +99,7 @@ func (s *scheduler) retract() bool {
 	s.leave(victim)
 	s.release(victim, false)
 	victim.retractions++
+	victim.thrown = append(victim.thrown, s.now)
 	victim.chunks = 0
 	if s.server.decodeOnly() && victim.peer != nil {
 		victim.at = prealloc
@@ -109,6 +110,7 @@ func (s *scheduler) retract() bool {
 	}
 	s.retractedIn++
 	s.server.obs.retracted(s, 1, victim.prompt, int(victim.done))
+	s.server.fleet.watchMoment(s.server, s, victim, Retract, s.now, 1, 0)
 	out, limit := 0.0, 1.0
 	for _, r := range s.batch {
 		out += r.generated()

@@ -99,7 +99,12 @@ func faultKinds() []faultKind {
 				}
 			}},
 		{FaultInfo: FaultInfo{"engine_down", "connection refused, requests in it are lost; it comes back with its counters kept", firstEngine},
-			begin: stop, end: func(_ *Fleet, m *member) { comeBack(m) }},
+			begin: stop, end: func(f *Fleet, m *member) {
+				comeBack(m)
+				if m.server != nil {
+					f.watchMoment(m.server, nil, nil, Up, f.now, 0, 0)
+				}
+			}},
 		{FaultInfo: FaultInfo{"engine_restart", "the process dies and a new one comes up: counters start again at 0, the cache is cold", firstEngine},
 			begin: stop, end: func(f *Fleet, m *member) {
 				comeBack(m)

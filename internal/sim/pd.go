@@ -121,10 +121,12 @@ func (s *scheduler) admitArrived() {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
 		if r.first != 0 {
+			r.admit(s.now)
 			s.join(r) // again, after a retraction
 			continue
 		}
 		r.start = s.now
+		r.admit(s.now)
 		s.server.obs.admitted(s, r, s.now-r.queued)
 		s.emitFirst(r)
 	}

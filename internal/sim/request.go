@@ -54,6 +54,7 @@ type request struct {
 	sent     float64 // prefill engine: forward done, transfer queued
 	ends     float64 // prefill engine: transfer ends; 0 until it is on the link
 	kvHere   bool    // decode engine: KV has arrived once
+	arrived  float64 // decode engine: when it had
 	deserted bool    // the peer is lost; fails at the next hand-over
 	swept    bool    // aborted together with others by one call
 	attempt  int     // how often its front has sent it again
@@ -64,8 +65,12 @@ type request struct {
 	private      float64 // tokens of the pool that are this request's own
 	holds        bool    // a reference on prefix
 	retractions  int
-	cachedTotal  int // cached tokens over all admissions, as counted at the end
-	hostTotal    int // of these, loaded back from the host
+	thrown       []float64 // when it was retracted
+	resumed      []float64 // when it was admitted again
+	entered      float64   // the waiting queue, the first time
+	began        float64   // its first forward pass
+	cachedTotal  int       // cached tokens over all admissions, as counted at the end
+	hostTotal    int       // of these, loaded back from the host
 
 	gen0        float64 // output tokens when it joined the batch
 	rate        float64 // tokens per decode step
@@ -88,6 +93,15 @@ func (r *request) target() int {
 		return r.leaveAt
 	}
 	return r.output
+}
+
+// admit notes that the request goes from the waiting queue to the engine.
+func (r *request) admit(now float64) {
+	if r.began == 0 {
+		r.began = now
+	} else {
+		r.resumed = append(r.resumed, now)
+	}
 }
 
 // ending is the outcome of a request that has reached its target.

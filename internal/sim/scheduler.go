@@ -174,6 +174,7 @@ func (s *scheduler) idle() {
 // tell writes the gauges.
 func (s *scheduler) tell(kind reportKind) {
 	s.server.obs.report(s, kind)
+	s.server.fleet.watchReport(s, kind)
 	s.reportAt, s.retractedIn = s.now, 0
 	s.stale = kind == reportPrefill || kind == reportDecode
 }
@@ -230,7 +231,7 @@ func (s *scheduler) receive() {
 			if r.at == transfer {
 				s.transferring--
 				s.arriveFrom(r)
-				r.kvHere = true
+				r.kvHere, r.arrived = true, m.at
 				s.server.obs.arrived(s, r)
 				s.wait(r, m.at)
 			}
@@ -293,6 +294,9 @@ func (s *scheduler) enter(r *request, at float64) {
 
 func (s *scheduler) wait(r *request, at float64) {
 	r.at, r.queued = waiting, at
+	if r.entered == 0 {
+		r.entered = at
+	}
 	s.queue = append(s.queue, r)
 }
 
@@ -439,6 +443,7 @@ func (s *scheduler) startPass() bool {
 		}
 		if r.chunks == 0 {
 			r.start = s.now
+			r.admit(s.now)
 			s.server.obs.admitted(s, r, s.now-r.queued)
 		}
 		r.at = prefilling
@@ -594,6 +599,7 @@ func (s *scheduler) lose(r *request, o outcome) {
 
 // end tells those who wait for the request. The prefill half of a pair has nobody waiting.
 func (s *scheduler) end(r *request, o outcome) {
+	s.server.fleet.watchCall(s, r, o)
 	if r.peer != nil && s.server.prefillOnly() {
 		return
 	}

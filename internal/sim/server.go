@@ -70,6 +70,7 @@ func (sv *server) advance(lo, hi float64) {
 			s.pool.flush()
 			sv.obs.synced(s, sv.pausedFor)
 		}
+		sv.fleet.watchMoment(sv, nil, nil, Synced, lo, 0, sv.pausedFor)
 	}
 	for _, s := range sv.scheds {
 		if sv.squeezed || s.pool.held > 0 {
@@ -121,6 +122,7 @@ func (sv *server) startAgain(now float64) {
 		s.decodedBefore, s.busy = s.decoded, 0
 	}
 	sv.obs.started(sv)
+	sv.fleet.watchMoment(sv, nil, nil, Up, now, 0, 0)
 }
 
 // stand lets time pass while the process does nothing.
@@ -137,6 +139,7 @@ func (sv *server) pause(now, d float64) {
 		return
 	}
 	sv.pauseUntil, sv.pausedFor = now+d, d
+	sv.fleet.watchMoment(sv, nil, nil, Paused, now, sv.requests(), d)
 	for _, s := range sv.scheds {
 		s.throughput = 0
 		s.tell(reportPause)
@@ -146,6 +149,7 @@ func (sv *server) pause(now, d float64) {
 // kill ends the process: everything in it is lost.
 func (sv *server) kill(now float64) {
 	sv.down = true // before the fronts try again: not here
+	sv.fleet.watchMoment(sv, nil, nil, Down, now, sv.requests(), 0)
 	for _, s := range sv.scheds {
 		var lost []*request
 		s.each(func(r *request) { lost = append(lost, r) })
@@ -176,6 +180,7 @@ func (sv *server) sweep(l *load) {
 		}
 		if !called {
 			sv.obs.swept(s)
+			sv.fleet.watchMoment(sv, s, nil, Sweep, s.now, len(victims), 0)
 			called = true
 		}
 		for _, r := range victims {

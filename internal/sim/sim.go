@@ -113,6 +113,7 @@ type Fleet struct {
 	beginning  time.Duration // length of the fault that is beginning or ending
 	targets    []*target
 	targetOf   map[string]*target
+	watches    []Watch
 }
 
 // member is one process and how it is shown.
