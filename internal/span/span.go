@@ -55,7 +55,18 @@ type Header struct {
 	Start, End int64 // ns since 1970 (UTC)
 	Status     Status
 	Raw        []byte // the span's protobuf message, without tag and length
+
+	bad badID // ids whose length is wrong: they read as zero, and CheckIDs says why
 }
+
+// badID tells ids of a wrong length.
+type badID uint8
+
+const (
+	badTrace badID = 1 << iota
+	badSpan
+	badParent
+)
 
 // Scope is a run of spans of one instrumentation scope of one resource, as they came in. The bytes alias
 // the request's body.
@@ -67,7 +78,9 @@ type Scope struct {
 	Spans     []Header
 }
 
-// Span is a span in full.
+// Span is a span in full. [Decode] and [Span.Row] lend its strings and slices: they are valid until the
+// same Span is decoded into, or made a row of, again. [Span.Clone] keeps one. Schema URLs and entity
+// references of OTLP are not kept.
 type Span struct {
 	Header
 	TraceState    string
@@ -84,6 +97,12 @@ type Span struct {
 	ScopeVersion  string
 	ScopeAttrs    []Attr
 	ResourceLimit uint32 // dropped attributes of the resource
+	ScopeLimit    uint32 // dropped attributes of the scope
+
+	text  []byte // numbers and JSON of attributes as text, which their strings alias
+	row   []byte // names and values of the fields that Row made
+	typed []byte // used while Row makes them
+	owned []byte // a copy of the resource that Resource was read from
 }
 
 // Attr is an attribute.
@@ -95,7 +114,9 @@ type Attr struct {
 // Type is the type of an attribute's value.
 type Type uint8
 
-// Types. Arrays, maps and bytes are kept as the JSON text that OTLP/JSON would have.
+// Types. Arrays, maps, bytes and the empty value are plain JSON text: ["a",1,1.5], {"k":true}, null. Where
+// plain JSON would lose what OTLP said, the one key of an object says it: {"bytesValue":"base64"},
+// {"doubleValue":"NaN"}, and {"kvlistValue":{...}} around a map whose only key is one of these three.
 const (
 	Text Type = iota
 	Bool
@@ -125,4 +146,5 @@ type Link struct {
 	TraceState string
 	Attrs      []Attr
 	Dropped    uint32
+	Flags      uint32
 }
