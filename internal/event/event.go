@@ -12,8 +12,8 @@
 //	received  when it came in, RFC 3339 with nanoseconds
 //	_seq      place in the spool, increasing; what a replay after a crash is deduplicated by
 //
-// Numbers are written plainly (durations in seconds, sizes as said), ids in lower-case hex, an absent
-// value is an absent field.
+// Numbers are written plainly (durations in seconds, except that of a span, which is in nanoseconds as
+// LogsQL's own units are; sizes as said), ids in lower-case hex, an absent value is an absent field.
 package event
 
 // Kind is what a row is of.
