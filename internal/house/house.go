@@ -15,7 +15,7 @@ const Module = "github.com/rollscope/rollscope/"
 var Columns = [][]string{
 	{"torchfile", "trace"}, // public
 	{"engine", "signal", "request", "rollout", "timeline", "event", "logsql", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
-	{"metricstore", "eventstore", "eventstore/child", "tracestore", "requeststore", "rolloutstore"},                                           // stores
+	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "rolloutstore"},            // stores
 	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker"},                                            // sources and sinks
 	{"slo", "planner", "diagnose", "report"}, // analysis
 	{"dashboard", "api", "web"},              // faces
@@ -24,19 +24,22 @@ var Columns = [][]string{
 
 // Inside lists what a package may import of its own column.
 var Inside = map[string][]string{
-	"timeline":      {"rollout", "request"},
-	"rollout":       {"request"},
-	"request":       {"engine", "event"},
-	"span":          {"request", "event"},
-	"tailsample":    {"span", "request", "event"},
-	"tracestore":    {"eventstore"},
-	"requeststore":  {"eventstore"},
-	"signal":        {"engine"},
-	"api":           {"dashboard", "web"},
-	"cmd/rollscope": {"app", "sim"},
-	"app":           {"sim"},
-	"sim/spans":     {"sim"}, // they render what the model tells
-	"sim/lines":     {"sim"},
+	"timeline":         {"rollout", "request"},
+	"rollout":          {"request"},
+	"request":          {"engine", "event"},
+	"span":             {"request", "event"},
+	"tailsample":       {"span", "request", "event"},
+	"eventstore":       {"eventstore/wire"},
+	"eventstore/child": {"eventstore/wire"},
+	"tracestore":       {"eventstore"},
+	"requeststore":     {"eventstore"},
+	"logstore":         {"eventstore"},
+	"signal":           {"engine"},
+	"api":              {"dashboard", "web"},
+	"cmd/rollscope":    {"app", "sim"},
+	"app":              {"sim"},
+	"sim/spans":        {"sim"}, // they render what the model tells
+	"sim/lines":        {"sim"},
 }
 
 // Only lists packages that a path may be imported by, whatever the column.
