@@ -1,0 +1,158 @@
+package tailsample
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/rollscope/rollscope/internal/span"
+)
+
+// export is what one exporter sends: a request's body with the spans given.
+func export(service string, spans []made) []byte {
+	var ss []byte
+	ss = protowire.AppendTag(ss, 1, protowire.BytesType)
+	ss = protowire.AppendBytes(ss, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "sglang server"))
+	for _, m := range spans {
+		ss = protowire.AppendTag(ss, 2, protowire.BytesType)
+		ss = protowire.AppendBytes(ss, m.wire())
+	}
+	rs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), resource(service, "host.name", "node-a"))
+	rs = protowire.AppendBytes(protowire.AppendTag(rs, 2, protowire.BytesType), ss)
+	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), rs)
+}
+
+// load of n generations that last from 1 s to 40 s each, n/20 of them begun a second, as the bodies of
+// 64 spans that exporters send; a hundredth fails.
+func traffic(n int) (bodies [][]byte, spans int) {
+	r := rng(3)
+	byTime := map[int64][]made{}
+	for i := range n {
+		at := int64(i) * 20e9 / int64(n)
+		g := generation(r, uint64(i), t0+at)
+		length := int64(1e9 + r.ExpFloat64()*8e9)
+		for j, m := range g {
+			if i%100 == 0 && j == len(g)-1 {
+				m.failed = true
+			}
+			tick := (at + length*int64(j)/int64(len(g))) / 1e9
+			byTime[tick] = append(byTime[tick], m)
+		}
+	}
+	for tick := int64(0); len(byTime) > 0; tick++ {
+		all := byTime[tick]
+		delete(byTime, tick)
+		spans += len(all)
+		for len(all) > 0 {
+			k := min(64, len(all))
+			bodies = append(bodies, export("sglang", all[:k]))
+			all = all[k:]
+		}
+	}
+	return bodies, spans
+}
+
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+// rss is the resident memory of this process in bytes, 0 where that cannot be read.
+func rss() float64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b))
+	pages, _ := strconv.Atoi(f[1])
+	return float64(pages * os.Getpagesize())
+}
+
+// BenchmarkDecide is scan, add and decide of traffic in which every request ends: with and without the
+// observations of what is thrown away.
+func BenchmarkDecide(b *testing.B) {
+	bodies, spans := traffic(20_000)
+	for _, observed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("observed=%v", observed), func(b *testing.B) {
+			b.ReportAllocs()
+			kept := 0
+			begin := cpuSeconds()
+			for range b.N {
+				o := Options{}
+				if !observed {
+					o.Observe = nothing
+				}
+				s := start(b, o)
+				var scopes []span.Scope
+				for i, body := range bodies {
+					now := t0 + int64(i)*40e9/int64(len(bodies))
+					var err error
+					if scopes, err = span.Scan(body, scopes[:0]); err != nil {
+						b.Fatal(err)
+					}
+					for _, d := range s.Add(now, scopes) {
+						if d.Final && d.Keep {
+							kept++
+						}
+					}
+				}
+				s.Flush(t0 + 100e9)
+			}
+			cpu := cpuSeconds() - begin
+			b.ReportMetric(float64(spans*b.N)/cpu, "spans/cpu-s")
+			b.ReportMetric(float64(kept)/float64(b.N), "kept")
+		})
+	}
+}
+
+// BenchmarkHeld is the memory of a million undecided spans of 20 to 25 attributes.
+func BenchmarkHeld(b *testing.B) {
+	for range b.N {
+		const spans = 1_000_000
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		rss0 := rss()
+		s := start(b, Options{MaxBytes: 4 << 30, Observe: nothing})
+		r := rng(5)
+		wire := 0
+		// A thousand requests go on at a time, so that the spans of one come in over a second or so.
+		for i := 0; i < spans/9; i += 1000 {
+			var all [][]made
+			for j := range 1000 {
+				g := generation(r, uint64(i+j), t0+int64(i)*1e6)
+				all = append(all, g[:9]) // the root does not come
+			}
+			for k := range 9 {
+				var batch []made
+				for _, g := range all {
+					wire += len(g[k].wire())
+					batch = append(batch, g[k])
+				}
+				scopes, err := span.Scan(export("sglang", batch), nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				s.Add(t0+int64(i)*1e6+int64(k), scopes)
+			}
+		}
+		rss1 := rss()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		n := float64(s.Stats().HeldSpans)
+		b.ReportMetric(float64(wire)/n, "wire-B/span")
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "heap-B/span")
+		b.ReportMetric((rss1-rss0)/n, "rss-B/span")
+		b.ReportMetric(float64(s.Stats().HeldBytes)/n, "said-B/span")
+		runtime.KeepAlive(s)
+	}
+}
