@@ -186,6 +186,9 @@ func (p *Parser) Line(line []byte, at int64) (rec Record, ok bool) {
 	return p.read(line, at, wrapped)
 }
 
+// Holding tells whether the parser holds a part of a line.
+func (p *Parser) Holding() bool { return p.unwrap.holding }
+
 // Flush returns what Line held back, if anything.
 func (p *Parser) Flush() (rec Record, ok bool) {
 	line, wrapped, ok := p.unwrap.flush()
