@@ -35,6 +35,9 @@ type LogRecord struct {
 	Flags        uint32
 	Trace        span.TraceID // zero for none
 	Span         span.ID      // zero for none
+
+	// The wire bytes: messages Resource, InstrumentationScope (nil for none) and LogRecord.
+	RawResource, RawScope, Raw []byte
 }
 
 // At is the record's time: its own, else when it was observed, else received. assumed says that it is
@@ -241,7 +244,7 @@ func (d *logDecoder) resourceLogs(b []byte) error {
 		if num != 1 || typ != protowire.BytesType {
 			return nil
 		}
-		like.Resource = nil // the last one counts
+		like.Resource, like.RawResource = nil, data // the last one counts
 		return each("Resource", data, func(num protowire.Number, typ protowire.Type, _ uint64, data []byte) error {
 			if num != 1 || typ != protowire.BytesType {
 				return nil
@@ -271,7 +274,7 @@ func (d *logDecoder) scopeLogs(b []byte, like LogRecord) error {
 		if num != 1 || typ != protowire.BytesType {
 			return nil
 		}
-		like.ScopeAttrs = nil
+		like.ScopeAttrs, like.RawScope = nil, data
 		return each("InstrumentationScope", data, func(num protowire.Number, typ protowire.Type, _ uint64, data []byte) error {
 			switch {
 			case typ != protowire.BytesType:
@@ -304,7 +307,7 @@ func (d *logDecoder) scopeLogs(b []byte, like LogRecord) error {
 // attributes = 6, dropped_attributes_count = 7, flags = 8, trace_id = 9, span_id = 10,
 // observed_time_unix_nano = 11, event_name = 12. Ids of another length than theirs are none.
 func (d *logDecoder) record(l *LogRecord, b []byte) error {
-	l.Body = span.Value{Type: span.JSON, Str: "null"}
+	l.Raw, l.Body = b, span.Value{Type: span.JSON, Str: "null"}
 	return each("LogRecord", b, func(num protowire.Number, typ protowire.Type, v uint64, data []byte) error {
 		switch {
 		case num == 1 && typ == protowire.Fixed64Type:

@@ -81,6 +81,7 @@ func (c *collected) Logs(_ context.Context, records []LogRecord) (int, string, e
 	}
 	for _, l := range records {
 		l.Body.Str = strings.Clone(l.Body.Str)
+		l.RawResource, l.RawScope, l.Raw = nil, nil, nil
 		c.logs = append(c.logs, l)
 	}
 	return c.rejected, c.message, nil
