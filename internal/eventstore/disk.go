@@ -70,7 +70,7 @@ func (s *Store) diskBytes() int64 {
 		return 0
 	}
 	if time.Since(s.diskT) > 5*time.Second {
-		s.disk, s.diskT = treeBytes(s.parts.dir), time.Now()
+		s.disk, s.diskT = treeBytes(s.diskDir), time.Now()
 	}
 	return s.disk
 }

@@ -132,7 +132,7 @@ func files(dir string) ([]string, []int, error) {
 	}
 	var list []file
 	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil && n >= 0 && e.Type().IsRegular() {
+		if n, err := strconv.Atoi(e.Name()); err == nil && n >= 0 && !e.IsDir() {
 			list = append(list, file{e.Name(), n})
 		}
 	}

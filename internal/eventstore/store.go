@@ -86,6 +86,7 @@ type Store struct {
 
 	readOnly bool   // opened to be read
 	scratch  string // removed by Close
+	diskDir  string // what State measures
 
 	mu    sync.Mutex
 	rows  map[event.Kind]int64
@@ -142,7 +143,7 @@ func Open(_ context.Context, o Options) (*Store, error) {
 
 func open(o Options, spoolDir string) (*Store, error) {
 	o.Logger = o.Logger.With("component", "eventstore")
-	s := &Store{opts: o, rows: map[event.Kind]int64{}, drops: map[string]int64{}}
+	s := &Store{opts: o, rows: map[event.Kind]int64{}, drops: map[string]int64{}, diskDir: filepath.Join(o.Dir, "events")}
 	s.space = space{dir: o.Dir, need: o.MinFreeBytes, free: freeBytes}
 	events := filepath.Join(o.Dir, "events")
 	s.parts = openParts(events, filepath.Join(o.Dir, "events-damaged"), o.Logger)
@@ -160,9 +161,13 @@ func open(o Options, spoolDir string) (*Store, error) {
 		}
 		s.remote = &client{base: base, http: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}, generation: 1, remote: true, zip: zip}
 	} else {
+		future := futureSlack + 48*time.Hour
+		if o.Retention == century {
+			future = century // whatever is there stays
+		}
 		minFree := max(o.MinFreeBytes/2, 0) // what was accepted can still be stored
 		s.sup = newSupervisor(o.Dir, s.parts, o.Command,
-			childArgs(events, o.Retention+24*time.Hour, futureSlack+48*time.Hour, minFree, o.MemoryBytes, time.Second), o.Logger)
+			childArgs(events, min(o.Retention+24*time.Hour, century), future, minFree, o.MemoryBytes, time.Second), o.Logger)
 		if found, _ := os.ReadDir(filepath.Join(events, "partitions")); len(found) > 0 {
 			s.prior = true
 		}
