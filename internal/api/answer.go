@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"reflect"
@@ -40,6 +41,8 @@ func (e *Error) status() int {
 		return http.StatusServiceUnavailable
 	case "disk_full":
 		return http.StatusInsufficientStorage
+	case "not_implemented":
+		return http.StatusNotImplemented
 	}
 	return http.StatusInternalServerError
 }
@@ -63,6 +66,8 @@ const (
 	faceOurs       face = iota // {"error": {code, message, where, hint}}
 	facePrometheus             // {"status": "error", "errorType": ..., "error": ...}
 	faceGrafana                // {"message": ...}
+	faceJaeger                 // {"data": null, ..., "errors": [{code, msg}]}
+	faceTempo                  // a line of text
 )
 
 // refuse writes e in the format of the route's face.
@@ -80,6 +85,17 @@ func refuse(w http.ResponseWriter, f face, e *Error) {
 			Message string `json:"message"`
 			Error
 		}{e.Error(), *e}
+	case faceJaeger:
+		body = jaegerAnswer{Errors: []jaegerError{{Code: e.status(), Msg: e.Error()}}}
+	case faceTempo:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		if e.status() == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "5")
+		}
+		w.WriteHeader(e.status())
+		_, _ = io.WriteString(w, e.Error()+"\n")
+		return
 	default:
 		body = ErrorBody{Error: *e}
 	}
@@ -110,6 +126,11 @@ type writer struct {
 // compressed where the client takes it. v must be a pointer, since it is tidied in place.
 func (s *writer) send(w http.ResponseWriter, r *http.Request, v any) error {
 	tidy(reflect.ValueOf(v))
+	return s.sendRaw(w, r, v)
+}
+
+// sendRaw is send without the tidying: foreign APIs have nulls of their own.
+func (s *writer) sendRaw(w http.ResponseWriter, r *http.Request, v any) error {
 	buf, _ := s.buffers.Get().(*bytes.Buffer)
 	if buf == nil {
 		buf = new(bytes.Buffer)

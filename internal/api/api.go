@@ -58,6 +58,9 @@ type Options struct {
 
 	Rollouts  RolloutSource  // nil = none
 	Timelines TimelineSource // nil = none
+	Traces    TraceSource    // nil = none: no Jaeger and Tempo paths either
+	Logs      LogSource      // nil = none
+	Events    Events         // nil = none: nothing can be pushed
 
 	Drops      func() []Drop     // everything that was not kept, nil = nothing
 	Notices    func() []Warning  // about this process, nil = nothing
@@ -73,8 +76,8 @@ type Options struct {
 type API struct {
 	Options
 	log     *slog.Logger
-	table   []Route
-	mux     *http.ServeMux
+	main    *door
+	tempo   *door // nil without traces
 	metrics *httpMetrics
 	writer  writer
 	live    *live
@@ -104,13 +107,15 @@ func New(o Options) (*API, error) {
 		return nil, err
 	}
 	a := &API{Options: o, log: o.Logger.With("component", "api"), metrics: metrics, live: newLive()}
-	a.table = a.routes()
-	a.mux = dispatcher(a.table)
+	a.main = newDoor(a.routes(), faceOf)
+	if a.Traces != nil {
+		a.tempo = newDoor(a.tempoRoutes(), faceOfTempo)
+	}
 	return a, nil
 }
 
-// Routes returns the whole table: nothing else is served.
-func (a *API) Routes() []Route { return a.table }
+// Routes returns the whole table: nothing else is served, but for what [API.Tempo] serves on a port of its own.
+func (a *API) Routes() []Route { return a.main.table }
 
 // Evaluated tells the listeners of /live that something new can be read: call it after each scrape
 // round or rule evaluation. It never blocks; calls that come faster than a listener reads are one.

@@ -15,12 +15,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ServeHTTP is the border: every request passes the same checks, in this order, before a handler sees it.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// door is one table of routes, as a listener serves it.
+type door struct {
+	table []Route
+	mux   *http.ServeMux
+	face  func(path string) face
+}
+
+func newDoor(table []Route, face func(string) face) *door {
+	return &door{table: table, mux: dispatcher(table), face: face}
+}
+
+// ServeHTTP serves the table of [API.Routes].
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.serve(a.main, w, r) }
+
+// serve is the border: every request passes the same checks, in this order, before a handler sees it.
+func (a *API) serve(d *door, w http.ResponseWriter, r *http.Request) {
 	start := time.Now() // how long it took; no data is stamped with it
 	rec := &recorder{ResponseWriter: w}
 	pattern := "other"
-	f := faceOf(r.URL.Path)
+	f := d.face(r.URL.Path)
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler { // the way to say: cut the connection, it is no mistake
@@ -54,7 +68,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Hint: "start it with --web.allowed-hosts=" + hostname(r.Host) + " if that name is yours"})
 		return
 	}
-	handler, path := a.mux.Handler(r)
+	handler, path := d.mux.Handler(r)
 	methods, ok := handler.(byMethod)
 	if !ok || path == "/" && reserved(r.URL.Path) {
 		refuse(rec, f, notFound(r.URL.Path))
@@ -89,12 +103,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(rec, r.Body, route.Body)
 	}
-	a.mux.ServeHTTP(rec, r) // sets the path's values, and comes back to byMethod
+	d.mux.ServeHTTP(rec, r) // sets the path's values, and comes back to byMethod
 }
 
 // reserved tells paths that are never a page's.
 func reserved(path string) bool {
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/-/")
+	for _, prefix := range []string{"/api/", "/-/", "/select/", "/insert/", "/loki/", "/v1/"} {
+		if strings.HasPrefix(path, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func notFound(path string) *Error {

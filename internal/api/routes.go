@@ -30,6 +30,9 @@ func (a *API) routes() []Route {
 		{"GET", ours + "/status", ScopeRead, noBody, a.ready(a.getStatus)},
 		{"GET", ours + "/drops", ScopeRead, noBody, a.ready(a.getDrops)},
 		{"GET", ours + "/live", ScopeRead, noBody, http.HandlerFunc(a.getLive)},
+		{"GET", ours + "/events", ScopeRead, noBody, a.ready(a.getEvents)},
+		{"GET", ours + "/logs", ScopeRead, noBody, a.ready(a.getLogs)},
+		{"GET", ours + "/logs/histogram", ScopeRead, noBody, a.ready(a.getLogHistogram)},
 
 		{"GET", ours + "/rollouts", ScopeRead, noBody, a.ready(a.getRuns)},
 		{"POST", ours + "/rollouts", ScopeWrite, dumpBody, a.ready(a.postRollouts)},
@@ -56,6 +59,10 @@ func (a *API) routes() []Route {
 	if a.Reader != nil {
 		table = append(table, a.metricRoutes()...)
 	}
+	if a.Traces != nil {
+		table = append(table, a.traceRoutes()...)
+	}
+	table = append(table, a.eventRoutes()...)
 	if a.UI != nil {
 		table = append(table, Route{"GET", "/", ScopeRead, noBody, http.HandlerFunc(a.page)})
 	}
@@ -149,6 +156,8 @@ func faceOf(path string) face {
 		return facePrometheus
 	case path == "/api/search" || strings.HasPrefix(path, "/api/dashboards/"):
 		return faceGrafana
+	case jaegerPath(path):
+		return faceJaeger
 	}
 	return faceOurs
 }

@@ -22,10 +22,25 @@ const (
 	drainTimeout  = 5 * time.Second
 )
 
-// Serve answers on every listener until ctx ends, with TLS and basic auth as the web configuration file
+// Listener is a socket and what is served there: the API itself, or [API.Tempo].
+type Listener struct {
+	net.Listener
+	Handler http.Handler
+}
+
+// Serve is [API.ServeAll] of the API itself on every listener.
+func (a *API) Serve(ctx context.Context, listeners []net.Listener, webConfig string) error {
+	list := make([]Listener, len(listeners))
+	for i, l := range listeners {
+		list[i] = Listener{l, a}
+	}
+	return a.ServeAll(ctx, list, webConfig)
+}
+
+// ServeAll answers on every listener until ctx ends, with TLS and basic auth as the web configuration file
 // says (Prometheus's format; "" = neither), and then lets running requests finish for a few seconds.
 // It closes the listeners. The error names the listener that failed; the others are stopped with it.
-func (a *API) Serve(ctx context.Context, listeners []net.Listener, webConfig string) error {
+func (a *API) ServeAll(ctx context.Context, listeners []Listener, webConfig string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -33,13 +48,13 @@ func (a *API) Serve(ctx context.Context, listeners []net.Listener, webConfig str
 	servers := make([]*http.Server, len(listeners))
 	for i, l := range listeners {
 		// One server each: the toolkit wraps the handler of the server that it is given.
-		s := &http.Server{Handler: a, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		s := &http.Server{Handler: l.Handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
 		servers[i] = s
 		wg.Go(func() {
 			defer stop()
 			quiet := slog.New(slog.DiscardHandler) // who starts us says where we listen
-			err := toolkit.Serve(l, s, &toolkit.FlagConfig{WebConfigFile: &webConfig}, quiet)
+			err := toolkit.Serve(l.Listener, s, &toolkit.FlagConfig{WebConfigFile: &webConfig}, quiet)
 			if err != nil && !errors.Is(err, http.ErrServerClosed) {
 				errs <- fmt.Errorf("serve HTTP on %s: %w", l.Addr(), err)
 			}
