@@ -21,6 +21,7 @@ func open(t testing.TB, dir string) *Log {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() }) // most are closed before
 	return l
 }
 
