@@ -16,6 +16,9 @@ import (
 // printLength is how many bytes of a file's begin its fingerprint is of.
 const printLength = 1024
 
+// shortPrint is the least begin by which a file is known again under another name and identity.
+const shortPrint = 128
+
 // cursor is how far a file was read and taken by the sink. The file cursors.json holds all of them:
 //
 //	{"version": 1, "files": [{"path", "dev", "ino", "print_length", "print", "offset", "done", "ahead", "seen"}]}
@@ -102,7 +105,7 @@ func (c *cursors) find(path string, fi fs.FileInfo, f io.ReaderAt) *cursor {
 		func(x *cursor) bool { return x.Path == path && x.Dev == dev && x.Ino == ino },
 		func(x *cursor) bool { return ino != 0 && x.Dev == dev && x.Ino == ino && x.PrintLength > 0 },
 		func(x *cursor) bool { return x.PrintLength > 32 && x.Path == path },
-		func(x *cursor) bool { return x.PrintLength == printLength && gone(x) },
+		func(x *cursor) bool { return x.PrintLength >= shortPrint && gone(x) },
 	} {
 		for _, x := range c.list {
 			if strict(x) && same(x) {

@@ -85,7 +85,6 @@ type Follower struct {
 	tails   []*tail
 	stdin   *stdin
 	scanned time.Time
-	copies  map[string]time.Time // files that may be copies, since when
 
 	rows  []event.Row
 	obs   []request.Observation
@@ -151,7 +150,7 @@ func NewFollower(o FollowOptions) (*Follower, error) {
 	if o.Counts == nil {
 		o.Counts = NewCounts()
 	}
-	f := &Follower{o: o, log: o.Logger.With("component", "enginelog"), status: map[*tail]FileStatus{}, drops: map[string]int64{}, warned: map[string]bool{}, copies: map[string]time.Time{}}
+	f := &Follower{o: o, log: o.Logger.With("component", "enginelog"), status: map[*tail]FileStatus{}, drops: map[string]int64{}, warned: map[string]bool{}}
 	c, err := loadCursors(o.StateDir)
 	if c == nil {
 		return nil, err
@@ -337,11 +336,6 @@ func (f *Follower) scan(now time.Time) {
 			t.changed = now
 		}
 	}
-	for path := range f.copies {
-		if !paths[path] {
-			delete(f.copies, path)
-		}
-	}
 }
 
 // tailOf finds the file that is followed already.
@@ -383,7 +377,7 @@ func (f *Follower) open(src *Source, path string, now time.Time) *tail {
 	}
 	t := &tail{src: src, path: path, file: file, info: fi, gz: strings.HasSuffix(path, ".gz"), changed: now}
 	if t.cur = f.cursors.find(path, fi, file); t.cur == nil {
-		if f.copying(path, fi, file, now) {
+		if f.copying(fi, file) {
 			file.Close()
 			return nil
 		}
@@ -414,27 +408,47 @@ func (f *Follower) open(src *Source, path string, now time.Time) *tail {
 	return t
 }
 
-// copying tells whether a new file has the begin of one that is followed: it may be the copy that
-// copytruncate makes before it cuts the file. It is left alone for a moment; when the other one is cut
-// meanwhile the copy is read on where that one was.
-func (f *Follower) copying(path string, fi os.FileInfo, file io.ReaderAt, now time.Time) bool {
-	if fi.Size() < printLength {
+// copying tells whether a new file is a copy of one that is followed, such as copytruncate makes before it
+// cuts the file: it has the same begin, and the same end at the same place. It is left alone. When the
+// other one is cut the copy is found by its begin and read on where that one was; a copy whose origin is
+// never cut has nothing that was not read.
+func (f *Follower) copying(fi os.FileInfo, file io.ReaderAt) bool {
+	n := min(fi.Size(), printLength)
+	if n < shortPrint {
 		return false
 	}
-	if since, ok := f.copies[path]; ok && now.Sub(since) > 4*f.o.Rescan {
-		delete(f.copies, path)
-		return false
-	} else if ok {
-		return true
-	}
-	p := fingerprint(file, printLength)
+	p := fingerprint(file, int(n))
 	for _, t := range f.tails {
-		if !t.gz && t.cur.PrintLength == printLength && t.cur.Print == p {
-			f.copies[path] = now
+		if t.gz || t.file == nil || int64(t.cur.PrintLength) < n {
+			continue
+		}
+		if t.cur.PrintLength == int(n) && t.cur.Print != p || t.cur.PrintLength > int(n) && fingerprint(t.file, int(n)) != p {
+			continue
+		}
+		live, err := t.file.Stat()
+		if err != nil {
+			continue
+		}
+		if live.Size() < t.size {
+			return true // cut, which is noticed when it is read next
+		}
+		if at := fi.Size() - min(fi.Size(), 4096); sameBytes(file, t.file, at, fi.Size()-at) {
 			return true
 		}
 	}
 	return false
+}
+
+// sameBytes compares n bytes at a place of two files.
+func sameBytes(a, b io.ReaderAt, at, n int64) bool {
+	x, y := make([]byte, n), make([]byte, n)
+	if k, _ := a.ReadAt(x, at); int64(k) < n {
+		return false
+	}
+	if k, _ := b.ReadAt(y, at); int64(k) < n {
+		return false
+	}
+	return bytes.Equal(x, y)
 }
 
 // release lets a file go.

@@ -207,7 +207,7 @@ func (f *Follower) replaced(ctx context.Context, t *tail, fi os.FileInfo, now ti
 	if t.size > t.cur.Offset {
 		f.drop(DropReplaced, 1)
 	}
-	if t.cur.PrintLength == printLength {
+	if t.cur.PrintLength >= shortPrint {
 		old := *t.cur
 		old.taken, old.Dev, old.Ino = false, 0, 0
 		f.cursors.list = append(f.cursors.list, &old)
