@@ -31,7 +31,7 @@ const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // Pages are the paths of the interface's pages. All of them answer with the same document, which reads
 // its view from the URL; /graph is where Prometheus and Alertmanager links point to.
 func Pages() []string {
-	return []string{"/", "/engines", "/rollouts", "/alerts", "/explore", "/graph"}
+	return []string{"/", "/engines", "/rollouts", "/requests", "/traces", "/logs", "/alerts", "/explore", "/graph"}
 }
 
 // AssetPrefix is the path under which the page's scripts and styles lie. Their names carry a hash of

@@ -25,7 +25,7 @@ const iso = (ms) => new Date(ms).toISOString();
 
 const MIME = { ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8", ".txt": "text/plain" };
 const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const PAGES = ["/", "/engines", "/rollouts", "/alerts", "/explore", "/graph"];
+const PAGES = ["/", "/engines", "/rollouts", "/requests", "/traces", "/logs", "/alerts", "/explore", "/graph"];
 
 const envelope = (data, more = {}) => ({ data, state: "value", warnings: [], dropped: [], partial: false, ...more });
 const num = (v, e) => (v === undefined ? { value: null, state: "not_applicable" } : v === null ? { value: null, ...(e ? stateOf(e) : { state: "idle", reason: "no events" }) } : { value: v, state: "value" });

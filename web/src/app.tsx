@@ -12,9 +12,12 @@ import { page, setRange, view } from "./state/view";
 import { Alerts } from "./pages/alerts";
 import { Engines } from "./pages/engines";
 import { Explore } from "./pages/explore";
+import { Logs } from "./pages/logs";
 import { Overview } from "./pages/overview";
 import { Rollouts } from "./pages/rollouts";
+import { Requests } from "./pages/requests";
 import { Recorder } from "./pages/recorder";
+import { Traces } from "./pages/traces";
 
 export function App() {
   useGlobalKeys();
@@ -43,6 +46,12 @@ function CurrentPage() {
       return <Engines />;
     case "rollouts":
       return <Rollouts />;
+    case "requests":
+      return <Requests />;
+    case "traces":
+      return <Traces />;
+    case "logs":
+      return <Logs />;
     case "alerts":
       return <Alerts />;
     case "explore":
@@ -82,7 +91,7 @@ export function startTitle(): void {
   effect(() => {
     const v = view.value;
     const name = v.page === "overview" ? "" : v.page[0]?.toUpperCase() + v.page.slice(1);
-    const what = v.page === "engines" ? v.engine : v.page === "rollouts" && v.rollout ? `${v.kind} ${v.rollout}` : v.page === "explore" ? v.expr.slice(0, 60) : "";
+    const what = v.page === "engines" ? v.engine : v.page === "rollouts" && v.rollout ? `${v.kind} ${v.rollout}` : v.page === "explore" ? v.expr.slice(0, 60) : v.page === "requests" || v.page === "traces" || v.page === "logs" ? (v.id || v.filter).slice(0, 60) : "";
     document.title = [what, name, "Rollscope"].filter(Boolean).join(" · ");
   });
 }

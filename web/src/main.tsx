@@ -8,6 +8,7 @@ import "./styles/base.css";
 import "./styles/shell.css";
 import "./styles/panels.css";
 import "./styles/pages.css";
+import "./styles/events.css";
 
 startTheme();
 startTitle();

@@ -23,6 +23,9 @@ const NAV: Record<Page, string> = {
   overview: "M2 9.5 8 3l6 6.5M4 8v5.5h8V8",
   engines: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",
   rollouts: "M2.5 4h7M5 8h8.5M2.5 12h5",
+  requests: "M2.5 4.5h8.5M8.5 2l2.5 2.5L8.5 7M13.5 11.5H5M7.5 9 5 11.5 7.5 14",
+  traces: "M2.5 3.5h9M4.5 8h6M7 12.5h6.5M2.5 3.5v0M4.5 5.5v2.5M7 10v2.5",
+  logs: "M3 3.5h10M3 6.5h7M3 9.5h10M3 12.5h5",
   alerts: "M8 2.2 14.4 13.4H1.6zM8 6.4v3.2M8 11.4v.01",
   explore: "M3 3v10h10.4M5.4 10 8 6.6l2.4 2 3-4.2",
 };

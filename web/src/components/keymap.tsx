@@ -13,6 +13,7 @@ const KEYS: [string, string][][] = [
     ["Enter", "open the row"],
     ["[ ]", "earlier, later window; on an engine: previous, next engine"],
     ["Esc", "close; else back from zoom"],
+    ["r t l", "requests, traces, log lines: of the row, the point under the pointer, or the window"],
     ["Space", "live on, off"],
     ["?", "this map"],
   ],
@@ -23,6 +24,9 @@ const KEYS: [string, string][][] = [
     ["g o", "Overview"],
     ["g e", "Engines"],
     ["g r", "Rollouts"],
+    ["g q", "Requests"],
+    ["g t", "Traces"],
+    ["g l", "Logs"],
     ["g a", "Alerts"],
     ["g x", "Explore"],
   ],
@@ -30,6 +34,7 @@ const KEYS: [string, string][][] = [
 
 const POINTER: [string, string][] = [
   ["drag on a chart", "zoom in"],
+  ["click on a chart", "what lies behind the point"],
   ["double click", "back"],
   ["click on a column", "sort; again the other way; again worst first"],
 ];
@@ -43,6 +48,9 @@ export function useGlobalKeys(): void {
     "g o": go("overview"),
     "g e": go("engines"),
     "g r": go("rollouts"),
+    "g q": go("requests"),
+    "g t": go("traces"),
+    "g l": go("logs"),
     "g a": go("alerts"),
     "g x": go("explore"),
     Space: toggleLive,

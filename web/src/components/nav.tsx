@@ -10,7 +10,7 @@ import { Link } from "./link";
 
 export const recorderOpen = signal(false);
 
-const ITEMS: [Page, string][] = [["overview", "Overview"], ["engines", "Engines"], ["rollouts", "Rollouts"], ["alerts", "Alerts"], ["explore", "Explore"]];
+const ITEMS: [Page, string][] = [["overview", "Overview"], ["engines", "Engines"], ["rollouts", "Rollouts"], ["requests", "Requests"], ["traces", "Traces"], ["logs", "Logs"], ["alerts", "Alerts"], ["explore", "Explore"]];
 
 export function Nav() {
   return (

@@ -17,7 +17,7 @@ interface Hit {
   patch: Partial<View>;
 }
 
-const PAGES: Hit[] = (["overview", "engines", "rollouts", "alerts", "explore"] as Page[]).map((p) => ({
+const PAGES: Hit[] = (["overview", "engines", "rollouts", "requests", "traces", "logs", "alerts", "explore"] as Page[]).map((p) => ({
   kind: "page", title: p[0]?.toUpperCase() + p.slice(1), detail: "", text: p, page: p, patch: {},
 }));
 

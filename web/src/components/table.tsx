@@ -32,6 +32,10 @@ export interface TableProps<R> {
   primary?: boolean;
   empty?: ComponentChildren;
   rowClass?: (row: R) => string;
+  /** keys for the row in focus, of a primary table: "r", "l", "t" */
+  keys?: Record<string, (row: R) => void>;
+  /** the last rows came into sight: there may be more to load */
+  onEnd?: () => void;
 }
 
 const ROW = 22;
@@ -95,9 +99,19 @@ export function Table<R>(p: TableProps<R>) {
             p.onOpen(row);
             return true;
           },
+          ...Object.fromEntries(Object.entries(p.keys ?? {}).map(([key, run]) => [key, () => {
+            const row = rows[at];
+            if (!row) return false;
+            run(row);
+            return true;
+          }])),
         }
       : {},
   );
+  const ends = virtual ? last >= rows.length : false;
+  useEffect(() => {
+    if (ends) p.onEnd?.();
+  }, [ends, rows.length]);
   useEffect(() => {
     const el = box.current;
     if (!el || !virtual) return;

@@ -2,7 +2,7 @@
 // place that reads and writes it, and it is pure; state/view.ts binds it to the address bar.
 import { DAY, HOUR, MINUTE, instantCode, parseDuration, parseInstant, durationCode } from "../format/time";
 
-export type Page = "overview" | "engines" | "rollouts" | "alerts" | "explore";
+export type Page = "overview" | "engines" | "rollouts" | "requests" | "traces" | "logs" | "alerts" | "explore";
 
 /** The window that is looked at. "data" is all that the store holds, what an archive opens on. */
 export type Range =
@@ -29,7 +29,7 @@ export interface View {
   sort: string;
   /** tables: text filter */
   filter: string;
-  /** engines: filters by level and role */
+  /** engines: filters by level and role; logs: by the level of a line */
   level: string;
   role: string;
   /** engines: draw the role's median */
@@ -47,8 +47,42 @@ export interface View {
   metric: string;
   /** rollouts: what the steps stand over */
   axis: "step" | "time";
-  /** rollouts: the timeline's own view, as it writes it */
+  /** rollouts, traces: the timeline's own view, as it writes it */
   timeline: string;
+  /** requests, traces, logs: the one that is looked at; "first" stands for the first of the list until it is known */
+  id: string;
+  /** requests: what they are grouped by; logs: what the histogram is split by, "" the class; traces: "critical" shows the critical path alone */
+  by: string;
+  /** requests: the targets of goodput as typed, "2s" and "40ms", "" for none */
+  goalTTFT: string;
+  goalITL: string;
+  /** requests: what the scatter shows, "" is the start, the time to first token and the outcome */
+  x: string;
+  y: string;
+  color: string;
+  /** requests, traces: the scatter's y axis in powers of ten */
+  log: boolean;
+  /** requests: keys of the columns, "" the usual ones */
+  columns: string;
+  /** traces, logs: of the sender */
+  service: string;
+  /** traces: name of a span, "*" stands for anything */
+  name: string;
+  /** traces: shortest and longest duration as typed */
+  min: string;
+  max: string;
+  /** traces: "error", "ok", "" both */
+  status: string;
+  /** traces: the selected span of the trace */
+  span: string;
+  /** traces: the part of the trace that is looked at, "12.5-80", ms from its start; "" all */
+  part: string;
+  /** traces: places of the spans whose children are folded away, "3.7" */
+  closed: string;
+  /** traces: how a trace is drawn */
+  draw: "waterfall" | "flame";
+  /** logs: class of the lines, "" all */
+  lineClass: string;
   /** alerts: the selected alert or rule */
   alert: string;
   /** explore */
@@ -62,12 +96,13 @@ export interface View {
 export const DEFAULT_RANGE: Range = { kind: "last", ms: HOUR };
 export const DEFAULT_EVERY = 5;
 
-const PATHS: Record<Page, string> = { overview: "/", engines: "/engines", rollouts: "/rollouts", alerts: "/alerts", explore: "/explore" };
+const PATHS: Record<Page, string> = { overview: "/", engines: "/engines", rollouts: "/rollouts", alerts: "/alerts", explore: "/explore", requests: "/requests", traces: "/traces", logs: "/logs" };
 
 export function emptyView(page: Page = "overview"): View {
   return {
     page, range: null, live: true, every: DEFAULT_EVERY, theme: "", engine: "", board: "", sort: "", filter: "",
     level: "", role: "", peers: true, run: "", kind: "train", rollout: "", attempt: "", versus: "", metric: "", axis: "step", timeline: "", alert: "", expr: "", show: "chart", instant: false, step: 0,
+    id: "", by: "", goalTTFT: "", goalITL: "", x: "", y: "", color: "", log: false, columns: "", service: "", name: "", min: "", max: "", status: "", span: "", part: "", closed: "", draw: "waterfall", lineClass: "",
   };
 }
 
@@ -97,6 +132,28 @@ export function parseView(path: string, search: string): View {
     v.versus = id(get("vs"));
     v.metric = get("metric");
     v.axis = get("x") === "time" ? "time" : "step";
+    v.timeline = get("t");
+  }
+  if (page === "requests" || page === "traces" || page === "logs") {
+    v.id = get("id");
+    v.by = get("by");
+    v.goalTTFT = get("ttft");
+    v.goalITL = get("itl");
+    v.x = get("x");
+    v.y = get("y");
+    v.color = get("color");
+    v.log = get("scale") === "log";
+    v.columns = get("cols");
+    v.service = get("service");
+    v.name = get("name");
+    v.min = get("min");
+    v.max = get("max");
+    v.status = get("status");
+    v.span = get("span");
+    v.part = get("part");
+    v.closed = get("closed");
+    v.draw = get("draw") === "flame" ? "flame" : "waterfall";
+    v.lineClass = get("class");
     v.timeline = get("t");
   }
   v.alert = get("alert");
@@ -174,6 +231,45 @@ export function viewURL(v: View): string {
       add("metric", v.metric);
       if (v.axis === "time") add("x", v.axis);
       add("t", v.timeline);
+      break;
+    case "requests":
+      add("q", v.filter);
+      add("id", v.id);
+      add("sort", v.sort);
+      add("by", v.by);
+      add("ttft", v.goalTTFT);
+      add("itl", v.goalITL);
+      add("x", v.x);
+      add("y", v.y);
+      add("color", v.color);
+      if (v.log) add("scale", "log");
+      add("cols", v.columns);
+      break;
+    case "traces":
+      add("id", v.id);
+      add("span", v.span);
+      add("part", v.part);
+      add("closed", v.closed);
+      add("by", v.by);
+      if (v.draw === "flame") add("draw", v.draw);
+      add("t", v.timeline);
+      add("service", v.service);
+      add("name", v.name);
+      add("q", v.filter);
+      add("min", v.min);
+      add("max", v.max);
+      add("status", v.status);
+      add("sort", v.sort);
+      if (v.log) add("scale", "log");
+      break;
+    case "logs":
+      add("q", v.filter);
+      add("class", v.lineClass);
+      add("level", v.level);
+      add("engine", v.engine);
+      add("service", v.service);
+      add("by", v.by);
+      add("id", v.id);
       break;
     case "alerts":
       add("alert", v.alert);

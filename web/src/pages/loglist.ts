@@ -1,0 +1,71 @@
+// A list of log lines that grows at its top while somebody reads: merging what comes, where each row lies,
+// and what colours classes and levels take. Pure; drawn by loglines.tsx.
+import type * as api from "../api/types";
+import { stroke } from "../charts/model";
+
+/** Lines that are kept in the page; the oldest go first. */
+export const MOST = 10_000;
+export const ROW = 20;
+
+const newer = (a: api.LogRecord, b: api.LogRecord): number => (a.time < b.time ? 1 : a.time > b.time ? -1 : 0);
+
+/** Known and new lines together, newest first, each once. A line that was known keeps its place among those of its time. */
+export function merge(known: readonly api.LogRecord[], fresh: readonly api.LogRecord[]): api.LogRecord[] {
+  const have = new Set(known.map((r) => r.id));
+  const add = fresh.filter((r) => !have.has(r.id) && have.add(r.id));
+  if (add.length === 0) return known as api.LogRecord[];
+  const out: api.LogRecord[] = [];
+  const sorted = [...add].sort(newer);
+  let i = 0;
+  for (const r of known) {
+    while (i < sorted.length && (sorted[i] as api.LogRecord).time > r.time) out.push(sorted[i++] as api.LogRecord);
+    out.push(r);
+  }
+  out.push(...sorted.slice(i));
+  return out.length > MOST ? out.slice(0, MOST) : out;
+}
+
+/** Where row i begins, when one of them is unfolded and takes extra pixels below it. */
+export function topOf(i: number, open: number, extra: number): number {
+  return i * ROW + (open >= 0 && i > open ? extra : 0);
+}
+
+/** The row at a height. */
+export function rowAt(y: number, open: number, extra: number): number {
+  if (open < 0 || y < (open + 1) * ROW) return Math.max(0, Math.floor(y / ROW));
+  return y < (open + 1) * ROW + extra ? open : Math.floor((y - extra) / ROW);
+}
+
+/** The first and last row that are drawn for what is seen. */
+export function seen(top: number, height: number, n: number, open: number, extra: number): [number, number] {
+  return [Math.max(0, rowAt(top, open, extra) - 12), Math.min(n, rowAt(top + height, open, extra) + 13)];
+}
+
+const CLASS: Record<string, string> = {
+  error: "--crit-fill", oom: "--s4", abort: "--warn-fill", hang: "--ph-reward", preempt: "--s1", retract: "--s1", startup: "--s3", shutdown: "--s6", nccl: "--s5", timeout: "--s2", "": "--s7",
+};
+const LEVEL: Record<string, string> = { fatal: "--ph-error", critical: "--ph-error", error: "--crit-fill", warning: "--warn-fill", warn: "--warn-fill", info: "--s7", debug: "--hatch", trace: "--hatch", "": "--hatch" };
+
+/** The colour of a stretch of the histogram; what no rule knows takes series colours in order. */
+export function lineColour(by: string, name: string, i: number): string {
+  if (by === "level") return LEVEL[name.toLowerCase()] ?? "--s7";
+  if (by === "class" || by === "") return CLASS[name] ?? stroke(i).color;
+  return stroke(i).color;
+}
+
+/** How bad a class or level is: what is worse lies lower in the stack, where it is seen first. */
+export function severity(by: string, name: string): number {
+  const order = by === "level" ? ["fatal", "critical", "error", "warn", "warning", "", "info", "debug", "trace"] : ["oom", "hang", "error", "abort", "preempt", "retract", "nccl", "timeout", "startup", "shutdown"];
+  const at = order.indexOf(name.toLowerCase());
+  return at >= 0 && (name !== "" || by === "level") ? at : name === "" ? 99 : 50;
+}
+
+export function levelOf(level: string): api.Level | "" {
+  const l = level.toLowerCase();
+  return l === "error" || l === "fatal" || l === "critical" ? "crit" : l === "warn" || l === "warning" ? "warn" : "";
+}
+
+const MARKS: Record<string, string> = {
+  time_assumed: "its time has no zone: the assumed one", time_received: "it has no time: when it came", cut: "cut: it is longer than what is kept", interleaved: "two lines were written into each other", ansi: "colours were taken out",
+};
+export const markWords = (m: string): string => MARKS[m] ?? m.replace(/_/g, " ");
