@@ -195,4 +195,3 @@ func TestAppendQueryReopen(t *testing.T) {
 	}
 }
 
-func removeServer() {}
