@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -217,7 +216,8 @@ func (s *Settled) number(n Number, list []keyed) {
 	rule := &Numbers[n]
 	for _, state := range [...]State{Known, Invalid} {
 		if at := best(rule, list, func(o *Observation) bool { return o.value(n).State == state }); at >= 0 {
-			s.Numbers[n], s.NumberFrom[n] = *list[at].o.value(n), list[at].o.origin()
+			v := *list[at].o.value(n)
+			s.Numbers[n], s.NumberFrom[n] = Value{round(v.V), v.State}, list[at].o.origin() // as a stored row has it
 			break
 		}
 	}
@@ -237,12 +237,12 @@ func (s *Settled) number(n Number, list []keyed) {
 
 // same takes NaN for equal to NaN.
 func same(a, b Value) bool {
-	return a.State == b.State && (a.V == b.V || a.V != a.V && b.V != b.V)
+	return a.State == b.State && (round(a.V) == round(b.V) || a.V != a.V && b.V != b.V)
 }
 
 // text is the value as people read it; what cannot be says so.
 func (v Value) text() string {
-	t := strconv.FormatFloat(v.V, 'g', -1, 64)
+	t := plain(v.V)
 	if v.State == Invalid {
 		t += " (invalid)"
 	}
@@ -324,7 +324,7 @@ func (s *Settled) derive(list []keyed) {
 		rule := &Numbers[E2E]
 		if at := best(rule, list, func(o *Observation) bool { return o.TimeRank == 0 && o.Start != 0 && o.Finish > o.Start }); at >= 0 {
 			o := list[at].o
-			s.Numbers[E2E], s.NumberFrom[E2E] = Value{float64(o.Finish-o.Start) / 1e9, Known}, o.origin()+"="
+			s.Numbers[E2E], s.NumberFrom[E2E] = Value{round(float64(o.Finish-o.Start) / 1e9), Known}, o.origin()+"="
 		}
 	}
 	if s.Numbers[ITL].State != Known {
@@ -347,7 +347,7 @@ func (o *Observation) meanITL() (float64, bool) {
 	if !ok1 || !ok2 || !ok3 || tokens < 2 || ttft > e2e {
 		return 0, false
 	}
-	return (e2e - ttft) / (tokens - 1), true
+	return round((e2e - ttft) / (tokens - 1)), true
 }
 
 func (s *Settled) spans(list []keyed) {

@@ -20,7 +20,7 @@ func TestMergeTakesTheSourceOfTheTable(t *testing.T) {
 	}{
 		TTFT: {0.5, "trace/frontend"}, E2E: {3.9, "trace/decode"}, Queue: {0.02, "trace/prefill"}, CompletionTokens: {101, "trace/decode"}, CachedTokens: {64, "trace/prefill"},
 		Prefill: {0.25, "trace/prefill="}, Decode: {3, "trace/decode="}, PhaseNumber(PrefillForward): {0.25, "trace/prefill"},
-		ITL: {(3.9 - 0.6) / 100, "trace/decode="},
+		ITL: {0.033, "trace/decode="},
 	} {
 		if v, ok := s.Value(n); !ok || v != want.v || s.NumberFrom[n] != want.from {
 			t.Errorf("%s = %v %v from %q, want %v from %q", Numbers[n].Name, v, ok, s.NumberFrom[n], want.v, want.from)

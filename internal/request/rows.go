@@ -145,10 +145,43 @@ func addAliases(r *event.Row, list []Alias) {
 func addValue(r *event.Row, name string, v Value) {
 	switch v.State {
 	case Known:
-		r.Add(name, strconv.FormatFloat(v.V, 'g', -1, 64))
+		r.Add(name, plain(v.V))
 	case Invalid:
-		r.Add(invalidPrefix+name, strconv.FormatFloat(v.V, 'g', -1, 64))
+		r.Add(invalidPrefix+name, plain(v.V))
 	}
+}
+
+// plain writes a number with 15 digits at most, and without an exponent where that is short: the event
+// store keeps such ones in columns of numbers. It gives a fraction back with an error in the last of 17
+// digits (1.9 as 1.9000000000000001), so that more than 15 would not be the same after a while.
+func plain(v float64) string {
+	form := byte('f')
+	if a := math.Abs(v); a >= 1e15 || a < 1e-6 && a != 0 {
+		form = 'g'
+	}
+	return strconv.FormatFloat(round(v), form, -1, 64)
+}
+
+// round keeps 15 digits.
+func round(v float64) float64 {
+	if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+		return v
+	}
+	var buf [32]byte
+	f, err := strconv.ParseFloat(string(strconv.AppendFloat(buf[:0], v, 'g', 15, 64)), 64)
+	if err != nil { // beyond the largest number after rounding
+		return v
+	}
+	return f
+}
+
+// ParseStored reads a number as rows have it; false for what is no finite number.
+func ParseStored(text string) (float64, bool) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, false
+	}
+	return round(f), true
 }
 
 // FieldError is a stored field that cannot be read back.
@@ -284,7 +317,7 @@ func parseNumber(name, text string) (n Number, v Value, ok bool, err error) {
 	if err != nil {
 		return n, v, true, err
 	}
-	v = Value{f, Known}
+	v = Value{round(f), Known}
 	if invalid {
 		v.State = Invalid
 	} else if math.IsNaN(f) || math.IsInf(f, 0) {

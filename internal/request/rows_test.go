@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestRowsComeBack(t *testing.T) {
 	extra := []Observation{
 		{Source: FromUnknown},
 		{Source: FromExport, Start: 1, Streaming: &yes, Error: "line\nbreak \"quoted\" \x00", Aliases: alias("rid", "a", "rid", "b", "x_request_id", "ü")},
-		{Source: FromDynamo, Streaming: &no, Queue: Value{math.NaN(), Invalid}, E2E: Value{-1e300, Invalid}, TTFT: known(1.0 / 3), WeightVersion: "v1"},
+		{Source: FromDynamo, Streaming: &no, Queue: Value{math.NaN(), Invalid}, E2E: Value{-1e300, Invalid}, TTFT: known(0.333333333333333), WeightVersion: "v1"},
 	}
 	var row event.Row
 	for i := range 200 {
@@ -80,6 +81,27 @@ func TestRowsComeBack(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, s) {
 			t.Fatalf("%+v\nwas %+v", got, s)
+		}
+	}
+}
+
+// The event store gives fractions back with an error in the last digits.
+func TestNumbersBearWhatTheStoreDoes(t *testing.T) {
+	for _, v := range []float64{0, 1.9, 0.1, 1.0 / 3, 2.0 / 3, 1e6, 123456789.123456789, 1e-7, 1.5e300, -0.002, 4096, 3.9290320515, 1 << 52} {
+		text := plain(v)
+		want, ok := ParseStored(text)
+		if !ok || math.Abs(want-v) > 1e-14*math.Abs(v) {
+			t.Errorf("%v is written as %s and read as %v", v, text, want)
+		}
+		for _, near := range []float64{math.Nextafter(want, 2*want), math.Nextafter(want, 0)} {
+			if got, _ := ParseStored(strconv.FormatFloat(near, 'g', -1, 64)); got != want || plain(near) != text {
+				t.Errorf("%v is read as %v, want %v", near, got, want)
+			}
+		}
+	}
+	for _, bad := range []string{"", "x", "NaN", "inf", "1e999"} {
+		if _, ok := ParseStored(bad); ok {
+			t.Errorf("%q is a number", bad)
 		}
 	}
 }

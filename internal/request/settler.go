@@ -125,6 +125,18 @@ func (s *Settler) Next() int64 {
 	return s.queue[0].due
 }
 
+// Oldest is when the observation came that has waited longest, as its now was; 0 when none waits. What is
+// between Due and Settle does not count.
+func (s *Settler) Oldest() int64 {
+	var oldest int64
+	for _, c := range s.queue {
+		if oldest == 0 || c.opened < oldest {
+			oldest = c.opened
+		}
+	}
+	return oldest
+}
+
 // names are what an observation is found by.
 func (o *Observation) names() []string {
 	var out []string
