@@ -200,11 +200,11 @@ func TestTooManyTraces(t *testing.T) {
 
 // Memory stays under the cap with far more than fits.
 func TestMemoryBounded(t *testing.T) {
-	o := Options{MaxBytes: 8 << 20}
+	o := Options{MaxBytes: 8 << 20, Observe: nothing}
 	s := start(t, o)
 	r := rng(1)
 	most := int64(0)
-	for i := range 20_000 { // 130 MB of spans
+	for i := range 10_000 { // 65 MB of spans
 		now := after(time.Duration(i) * 10 * time.Microsecond)
 		g := generation(r, uint64(i), now)
 		s.Add(now, []span.Scope{scope("engine", g[:len(g)-1]...)}) // without their roots

@@ -135,8 +135,8 @@ func (s *Sampler) verdict(now int64, slot uint32, why Flags) (keep bool, rule ui
 		return keep, rule, weightOf(share)
 	}
 	if x != nil && x.session == 0 && x.room == 0 && c.Linked {
-		for _, l := range x.links {
-			if m, ok := s.memory.get(now, l); ok {
+		if len(x.links) > 0 {
+			if m, ok := s.memory.get(now, x.leader()); ok {
 				return m.kept, rule, weightOf(c.Ratio)
 			}
 		}

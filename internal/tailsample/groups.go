@@ -49,7 +49,9 @@ func (s *Sampler) tie(now int64, slot uint32, in *seen) {
 			s.linksSeen = true
 			s.join(now, slot, x, linkKey(l))
 			// The trace that is linked to may have been kept before.
-			if m, ok := s.memory.get(now, l); ok && m.kept && m.rule != ruleRatio && m.rule != ruleEvicted {
+			if to, ok := s.held[l]; ok && s.at(to).rule != noRule {
+				s.tied = append(s.tied, slot)
+			} else if m, ok := s.memory.get(now, l); ok && m.kept && m.rule != ruleRatio && m.rule != ruleEvicted {
 				s.tied = append(s.tied, slot)
 			}
 		}
@@ -98,6 +100,11 @@ func (s *Sampler) ungroup(slot uint32) {
 // promote keeps a trace for a reason, now, and with it what is tied to it and not decided yet.
 func (s *Sampler) promote(now int64, slot uint32, rule uint8) {
 	s.keepEarly(now, slot, rule)
+	s.spread(now, slot)
+}
+
+// spread keeps what is tied to a trace that is kept.
+func (s *Sampler) spread(now int64, slot uint32) {
 	if !s.c.native || !s.c.Linked {
 		return
 	}
@@ -159,12 +166,7 @@ func (s *Sampler) ratioKey(slot uint32) uint64 {
 		case len(x.links) == 0:
 			return hashTrace(id)
 		}
-		id = x.links[0]
-		for _, l := range x.links[1:] {
-			if string(l[:]) < string(id[:]) {
-				id = l
-			}
-		}
+		id = x.leader()
 		m, ok := s.held[id]
 		if !ok {
 			return hashTrace(id)
@@ -172,4 +174,15 @@ func (s *Sampler) ratioKey(slot uint32) uint64 {
 		x = s.extras[m]
 	}
 	return hashTrace(id)
+}
+
+// leader is the linked trace that the share of the rest is decided by: the one with the smallest id.
+func (x *extra) leader() span.TraceID {
+	id := x.links[0]
+	for _, l := range x.links[1:] {
+		if string(l[:]) < string(id[:]) {
+			id = l
+		}
+	}
+	return id
 }

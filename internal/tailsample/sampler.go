@@ -278,6 +278,9 @@ func (s *Sampler) add(now int64, sc *span.Scope, h *span.Header, scope *place) {
 	s.hold(slot, scope.num, h.Raw)
 	if in.state != "" || in.session != "" || in.room != "" || len(in.links) > 0 {
 		s.tie(now, slot, in)
+		if t.rule != noRule {
+			s.spread(now, slot)
+		}
 	}
 	if !ok && s.linksSeen && s.c.native && s.c.Linked {
 		if g := s.groups[linkKey(h.Trace)]; g != nil {
