@@ -19,6 +19,8 @@ export interface ChartLine {
   top?: number;
   /** id of the engine it belongs to, for links */
   engine?: string;
+  /** host:port of the engine whose numbers these are, where they are of one */
+  instance?: string;
 }
 
 export interface Span {
@@ -211,6 +213,7 @@ export function fromSignal(d: api.SignalData, opts: SignalOptions = {}): ChartMo
     ...named(l, opts, quantiles.size > 1),
     values: l.values,
     now: l.now,
+    ...(l.labels["instance"] ? { instance: l.labels["instance"] } : {}),
     ...(typeof l.top_bound === "number" ? { top: l.top_bound } : {}),
     ...(several && lines.length > 1 ? (opts.palette?.of(...entity(l)) ?? stroke(0)) : quantileStroke(l.quantile, opts.single)),
   }));
@@ -311,6 +314,7 @@ export function fromRanges(title: string, unit: string, results: { result: Range
         values: s.values,
         now: last === null ? { value: null, state: "idle" } : { value: last, state: "value" },
         ...(several ? lineStroke(name, s.labels, template, lines.length, opts) : { color: opts.single ?? "--s3" }),
+        ...(s.labels["instance"] ? { instance: s.labels["instance"] } : {}),
         ...ownName(name, s.labels, opts),
       });
     }

@@ -7,13 +7,17 @@ import "uplot/dist/uPlot.min.css";
 import { dayClock, sameDay } from "../format/time";
 import { fixed, zoomed } from "../state/route";
 import { theme } from "../state/theme";
-import { now, win } from "../state/live";
+import { behind, fieldOf, type Subject } from "../state/joins";
+import { isView, now, win } from "../state/live";
 import { zoomBack, zoomTo } from "../state/view";
 import { describe, indexAt, valueText, type ChartModel } from "./model";
 import { exact, lonely, paintOver, paintUnder, readInk } from "./paint";
+import { PointMenu } from "./pointmenu";
 
 /** The instant under the pointer, on whichever chart it is; null when on none. */
 export const hover = signal<number | null>(null);
+/** What the point under the pointer is about; null when it is on no chart. */
+export const pointed = signal<Subject | null>(null);
 
 interface Tip {
   index: number;
@@ -35,13 +39,17 @@ export function Plot({ model, height }: PlotProps) {
   const latest = useRef(model);
   latest.current = model;
   const [tip, setTip] = useState<Tip | null>(null);
+  const [menu, setMenu] = useState<{ subject: Subject; left: number; top: number } | null>(null);
   const skin = theme.value;
   const shape = JSON.stringify([skin, !!model.rest, model.lines.map((l) => [l.color, l.dash])]);
 
   useLayoutEffect(() => {
     const el = host.current;
     if (!el) return;
-    const u = create(el, latest, size(el, height), setTip);
+    const u = create(el, latest, size(el, height), setTip, (subject, left, top) => {
+      setTip(null);
+      setMenu(subject && { subject, left, top });
+    });
     plot.current = u;
     const observer = new ResizeObserver(() => {
       const s = size(el, height);
@@ -51,6 +59,7 @@ export function Plot({ model, height }: PlotProps) {
     return () => {
       observer.disconnect();
       u.destroy();
+      pointed.value = null;
       plot.current = null;
     };
   }, [shape, height]);
@@ -68,7 +77,8 @@ export function Plot({ model, height }: PlotProps) {
   return (
     <div class="plot" style={height === "fill" ? {} : { height: `${height}px` }}>
       <div ref={host} class="plot-host" role="img" aria-label={describe(model)} />
-      {tip && <Tooltip model={model} tip={tip} />}
+      {tip && !menu && <Tooltip model={model} tip={tip} />}
+      {menu && <PointMenu {...menu} onClose={() => setMenu(null)} />}
     </div>
   );
 }
@@ -86,10 +96,12 @@ function rows(m: ChartModel): uPlot.AlignedData {
   return [x, ...band, ...m.lines.map((l) => pad(l.values))] as uPlot.AlignedData;
 }
 
-function create(el: HTMLElement, model: { current: ChartModel }, dims: { width: number; height: number }, setTip: (t: Tip | null) => void): uPlot {
+function create(el: HTMLElement, model: { current: ChartModel }, dims: { width: number; height: number }, setTip: (t: Tip | null) => void, onPoint: (s: Subject | null, left: number, top: number) => void): uPlot {
   const ink = readInk();
   const m = model.current;
   let inside = false;
+  let pressed = { x: 0, y: 0 };
+  let opening: ReturnType<typeof setTimeout> | undefined;
   const band: uPlot.Series[] = m.rest ? [edge(), edge()] : [];
   const opts: uPlot.Options = {
     ...dims,
@@ -139,6 +151,8 @@ function create(el: HTMLElement, model: { current: ChartModel }, dims: { width: 
       sync: { key: "page", setSeries: false, scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
       bind: {
         dblclick: () => () => {
+          clearTimeout(opening);
+          onPoint(null, 0, 0);
           if (!zoomBack()) zoomTo(zoomed(win.peek(), 2));
           return null;
         },
@@ -153,10 +167,12 @@ function create(el: HTMLElement, model: { current: ChartModel }, dims: { width: 
           const { left = -1, idx } = u.cursor;
           if (left < 0 || idx == null) {
             hover.value = null;
+            pointed.value = null;
             setTip(null);
             return;
           }
           hover.value = u.posToVal(left, "x");
+          pointed.value = subjectAt(u, model.current, idx);
           setTip({ index: idx, left: left + u.bbox.left / (devicePixelRatio || 1), width: u.width });
         },
       ],
@@ -173,9 +189,20 @@ function create(el: HTMLElement, model: { current: ChartModel }, dims: { width: 
       ready: [
         (u) => {
           u.over.addEventListener("pointerenter", () => (inside = true));
+          u.over.addEventListener("pointerdown", (e) => (pressed = { x: e.clientX, y: e.clientY }));
+          u.over.addEventListener("click", (e) => {
+            clearTimeout(opening);
+            const { idx } = u.cursor;
+            if (isView.peek() || idx == null || e.detail > 1 || Math.hypot(e.clientX - pressed.x, e.clientY - pressed.y) > 4) return;
+            const s = subjectAt(u, model.current, idx);
+            const { clientX, clientY } = e;
+            // A second press makes it a double click, which zooms back.
+            opening = setTimeout(() => onPoint(s, clientX, clientY), 200);
+          });
           u.over.addEventListener("pointerleave", () => {
             inside = false;
             hover.value = null;
+            pointed.value = null;
             setTip(null);
           });
         },
@@ -183,6 +210,26 @@ function create(el: HTMLElement, model: { current: ChartModel }, dims: { width: 
     },
   };
   return new uPlot(opts, rows(m), el);
+}
+
+/** What a point is about: its window, and the engine when the line nearest to the pointer is one's. */
+function subjectAt(u: uPlot, m: ChartModel, index: number): Subject {
+  const y = u.cursor.top ?? 0;
+  let best: ChartModel["lines"][number] | undefined;
+  let distance = 24;
+  for (const l of m.lines) {
+    const v = l.values[index];
+    if (typeof v !== "number") continue;
+    const d = Math.abs(u.valToPos(v, "y") - y);
+    if (d < distance) {
+      distance = d;
+      best = l;
+    }
+  }
+  // Where all lines are of one engine it need not be near.
+  const all = new Set(m.lines.filter((l) => l.instance).map((l) => l.instance));
+  const line = best?.instance ? best : all.size === 1 && m.lines.every((l) => l.instance || l.dash) ? m.lines.find((l) => l.instance) : undefined;
+  return { ...behind(m.from + index * m.step, m.step), instance: line?.instance ?? "", engine: line?.name.replace(/ p[\d.]+$/, "") ?? "", field: fieldOf(m.title) };
 }
 
 /** An edge of the grey band: not drawn itself. */

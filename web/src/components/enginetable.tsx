@@ -4,6 +4,9 @@ import type * as api from "../api/types";
 import { Spark, sparkMax } from "../charts/spark";
 import { numberText } from "../charts/model";
 import { allWhole, scaleFor, typical, type Scale } from "../format/number";
+import { filterOf } from "../state/filter";
+import { tag } from "../state/joins";
+import { open } from "../state/view";
 import { outliers, signalColor, usualVersion } from "../state/judge";
 import { EngineLink } from "./link";
 import { Badge, levelRank } from "./state";
@@ -59,6 +62,11 @@ export function EngineTable(p: EngineTableProps) {
       onSort={p.onSort}
       onOpen={p.onOpen}
       primary={p.primary === true}
+      keys={{
+        r: (e) => open("requests", { filter: filterOf({ engine: e.instance }) }),
+        t: (e) => open("traces", { filter: tag("engine", e.instance) }),
+        l: (e) => open("logs", { engine: e.instance }),
+      }}
       rowClass={(e) => (e.level === "unknown" ? "dim" : "")}
     />
   );

@@ -1,7 +1,10 @@
 // The map of keys, and the keys that work on every page.
-import { dataRange, range, toggleLive, win } from "../state/live";
+import { pointed } from "../charts/plot";
+import { engineList } from "../state/fleet";
+import { logsOf, requestsOf, tracesOf, type Subject } from "../state/joins";
+import { dataRange, isView, range, toggleLive, win } from "../state/live";
 import { useKeys } from "../state/keys";
-import { panned, type Page } from "../state/route";
+import { panned, type Page, type View } from "../state/route";
 import { isZoomed, open, view, zoomBack, zoomTo } from "../state/view";
 import { Dialog } from "./popover";
 import { keyMapOpen, zoomIn, zoomOut } from "./topbar";
@@ -39,6 +42,27 @@ const POINTER: [string, string][] = [
   ["click on a column", "sort; again the other way; again worst first"],
 ];
 
+/** What r, t and l are asked of: the point under the pointer, else the window with the engine that is looked at. */
+function subject(): Subject | null {
+  const p = pointed.peek();
+  if (p) return p;
+  const v = view.value;
+  const e = v.page === "engines" ? engineList.peek()?.find((x) => x.id === v.engine) : undefined;
+  const w = win.peek();
+  return { from: w.from, to: w.to, instance: e?.instance ?? (v.page === "logs" ? v.engine : ""), engine: e?.name ?? "", field: "" };
+}
+
+/** Goes to a page about the subject; where that is the window as it is, the range stays as it was said. */
+function behindIt(to: Page, of: (s: Subject) => Partial<View>): () => boolean {
+  return () => {
+    const s = subject();
+    if (!s || isView.peek() || view.value.page === to) return false;
+    const { range: r, ...rest } = of(s);
+    open(to, pointed.peek() ? { ...rest, range: r ?? null } : rest);
+    return true;
+  };
+}
+
 export function useGlobalKeys(): void {
   const go = (page: Page) => () => {
     if (view.value.page !== page) open(page);
@@ -53,6 +77,9 @@ export function useGlobalKeys(): void {
     "g l": go("logs"),
     "g a": go("alerts"),
     "g x": go("explore"),
+    r: behindIt("requests", requestsOf),
+    t: behindIt("traces", tracesOf),
+    l: behindIt("logs", logsOf),
     Space: toggleLive,
     w: zoomIn,
     s: zoomOut,

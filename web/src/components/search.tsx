@@ -1,8 +1,9 @@
-// One field that finds engines, signals, metrics, boards and pages, and goes there.
+// One field that finds engines, signals, metrics, boards and pages, requests and traces by id, and goes there.
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { boards, metrics, signals } from "../state/catalog";
 import { engineList, needEngines } from "../state/fleet";
+import { filterOf } from "../state/filter";
 import { useKeys } from "../state/keys";
 import { rank } from "../state/match";
 import { type Page, type View } from "../state/route";
@@ -35,12 +36,31 @@ function everything(): Hit[] {
   return hits;
 }
 
+/** What an id may be the name of: whoever types one goes to its request, its trace or its lines. */
+function byID(text: string): Hit[] {
+  const id = text.trim();
+  if (!/^[\w.:@/-]{6,128}$/.test(id) || !/\d/.test(id)) return [];
+  const hex = /^(0x)?[0-9a-f]{8,32}$/i.test(id);
+  const request: Hit = { kind: "request", title: id, detail: "by its rid", text: "", page: "requests", patch: { filter: filterOf({ rid: id }), id: "first", range: { kind: "data" } } };
+  const trace: Hit = { kind: "trace", title: id, detail: "by trace id, rid, x-request-id or bootstrap room", text: "", page: "traces", patch: { id } };
+  const lines: Hit = { kind: "logs", title: id, detail: "lines that name it", text: "", page: "logs", patch: { filter: `"${id}"` } };
+  return hex && id.length >= 16 ? [trace, request, lines] : [request, trace, lines];
+}
+
 export function Search() {
   const field = useRef<HTMLInputElement>(null);
   const text = useSignal("");
   const active = useSignal(0);
   const shown = useSignal(false);
-  const hits = useComputed(() => (shown.value ? (text.value ? rank(text.value, everything(), (h) => h.text, 12) : everything().slice(0, 12)) : []));
+  const hits = useComputed(() => {
+    if (!shown.value) return [];
+    if (!text.value) return everything().slice(0, 12);
+    const named = rank(text.value, everything(), (h) => h.text, 12);
+    const ids = byID(text.value);
+    // What is called so exactly comes first, then the ids, then what is only alike.
+    const exact = named.filter((h) => h.text.toLowerCase().includes(text.value.trim().toLowerCase()));
+    return [...exact, ...ids, ...named.filter((h) => !exact.includes(h))].slice(0, 12);
+  });
   useKeys({ "/": () => field.current?.focus() });
 
   const go = (h: Hit | undefined) => {
@@ -67,7 +87,7 @@ export function Search() {
       <input
         ref={field}
         type="text"
-        placeholder="Search engines, signals, metrics…"
+        placeholder="Search engine, rid, trace, metric…"
         aria-label="search"
         role="combobox"
         aria-expanded={shown.value}

@@ -8,7 +8,7 @@ import { ChartPanel, QueryLink } from "../charts/chartpanel";
 import { fromRanges } from "../charts/model";
 import { AlertHistory } from "../components/alerthistory";
 import { AlertBadge, AlertTable } from "../components/alerttable";
-import { EngineLink } from "../components/link";
+import { EngineLink, Link } from "../components/link";
 import { Drawer } from "../components/popover";
 import { Highlight } from "../components/highlight";
 import { Badge, Empty, ErrorBox, LoadingBar, Notes, StaleNote } from "../components/state";
@@ -19,6 +19,7 @@ import { dayClock, duration, parseApiTime } from "../format/time";
 import { leftSide, narrowed } from "../promql/lex";
 import { alertList, engineList } from "../state/fleet";
 import { alertKey } from "../state/judge";
+import { fieldOf, logsOf, requestsOf, tracesOf, type Subject } from "../state/joins";
 import { isArchive, recordingMarks, today, win } from "../state/live";
 import { rank } from "../state/match";
 import { useMapped, useResource } from "../state/resource";
@@ -148,10 +149,25 @@ function AlertDetails({ alert: a, rule }: { alert: api.Alert; rule: api.AlertRul
         <div><dt>waits</dt><dd>{a.for_seconds ? duration(a.for_seconds * 1000) : "not at all"}</dd></div>
         <div><dt>group</dt><dd>{a.group}{rule ? `, ${rule.source}` : ""}</dd></div>
       </dl>
+      <Behind alert={a} />
       {text.length > 0 && <dl>{text.map(([k, v]) => <div key={k} class="stacked"><dt>{k}</dt><dd class="wrap">{v}</dd></div>)}</dl>}
       <Expression expr={a.expr} instance={a.labels["instance"]} />
       <h2>Labels</h2>
       <dl class="mono">{Object.entries(a.labels).map(([k, v]) => <div key={k}><dt>{k}</dt><dd title={v}>{v}</dd></div>)}</dl>
+    </div>
+  );
+}
+
+/** What happened while it was pending and fired: from five minutes before it began. */
+function Behind({ alert: a }: { alert: api.Alert }) {
+  const since = parseApiTime(a.since);
+  if (!Number.isFinite(since)) return null;
+  const s: Subject = { from: since - 300_000, to: today(), instance: a.labels["instance"] ?? "", engine: "", field: fieldOf(`${a.name} ${a.expr}`) };
+  return (
+    <div class="ways">
+      <Link to="requests" patch={requestsOf(s)} class="btn">Requests in its window</Link>
+      <Link to="logs" patch={logsOf(s)} class="btn">Log lines</Link>
+      <Link to="traces" patch={tracesOf(s)} class="btn">Traces</Link>
     </div>
   );
 }

@@ -9,6 +9,9 @@ import { useSignalData } from "../charts/signal";
 import { AlertTable } from "../components/alerttable";
 import { BoardView, ofOne } from "../components/boardview";
 import { versionText } from "../components/enginetable";
+import { Link } from "../components/link";
+import { filterOf } from "../state/filter";
+import { tag } from "../state/joins";
 import { Grid } from "../components/grid";
 import { Drawer } from "../components/popover";
 import { Badge, ErrorBox, Warnings } from "../components/state";
@@ -55,6 +58,9 @@ export function EngineDetails({ id, fleet, board, picker }: EngineDetailsProps) 
             ))}
         </span>
         <span class="sp" />
+        <Link to="requests" patch={{ filter: filterOf({ engine: e.instance }) }} class="btn" title="its requests in this range, slowest first">Requests <kbd>r</kbd></Link>
+        <Link to="logs" patch={{ engine: e.instance }} class="btn" title="its log lines in this range">Logs <kbd>l</kbd></Link>
+        <Link to="traces" patch={{ filter: tag("engine", e.instance) }} class="btn" title="traces that it took part in">Traces <kbd>t</kbd></Link>
         {!board && peers.length > 1 && (
           <>
             <span class="leg" aria-hidden="true">

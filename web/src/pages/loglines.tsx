@@ -170,7 +170,7 @@ function Line({ r, focus, open, onToggle }: { r: api.LogRecord; focus: boolean; 
         if (!getSelection()?.toString()) onToggle();
       }}>
       <span class="log-time">{startText(parseApiTime(r.time))}{r.marks.some((m) => m.startsWith("time")) && <span class="mut" title={r.marks.map(markWords).join("; ")}>~</span>}</span>
-      <span class="log-level">{level ? <StateIcon level={level} /> : null}{r.level.slice(0, 5).toLowerCase()}</span>
+      <span class="log-level">{level ? <StateIcon level={level} /> : null}{r.level.toLowerCase().replace("warning", "warn").slice(0, 5)}</span>
       <span class="log-class" title={r.class ? `class: ${r.class}` : "no class"}>{r.class && <><i class="sw" style={{ "--c": `var(${lineColour("class", r.class, 0)})` }} />{r.class}</>}</span>
       <span class="log-engine" title={r.engine || r.source}>{engineNamed(r.engine)?.name ?? (r.engine || r.service)}</span>
       <span class="log-text mono">{visible(lines[0] ?? "")}{lines.length > 1 && <span class="mut"> ⏎ {lines.length - 1} more</span>}</span>

@@ -8,11 +8,13 @@ import { Link } from "../components/link";
 import { Badge, Empty, ErrorBox, LoadingBar, Notes, StaleNote } from "../components/state";
 import { TopBar } from "../components/topbar";
 import { plural, withUnit } from "../format/number";
+import { parseApiTime } from "../format/time";
 import { useKeys } from "../state/keys";
-import { isArchive, tick } from "../state/live";
+import { filterOf } from "../state/filter";
+import { isArchive, isView, tick } from "../state/live";
 import { useResource, type Resource } from "../state/resource";
-import type { View } from "../state/route";
-import { change, view } from "../state/view";
+import { fixed, type View } from "../state/route";
+import { change, open as openPage, view } from "../state/view";
 import { StepTimeline } from "./steptimeline";
 import { stepScale, StepsChart } from "./stepschart";
 import { Comparison, Metrics, StepsTable, Summary, WhereTimeWent } from "./stepspanels";
@@ -52,6 +54,12 @@ export function Rollouts() {
   useKeys({
     "[": go(-1),
     "]": go(1),
+    r: () => {
+      const s = rows.find((x) => x.id === id);
+      if (!s || isView.value) return false;
+      openPage("requests", requestsOfStep(s));
+      return true;
+    },
     c: () => {
       const before = id === undefined ? undefined : neighbour(rows, id, -1);
       change({ versus: v.versus !== "" ? "" : before === undefined ? "" : String(before) });
@@ -74,6 +82,7 @@ export function Rollouts() {
     <>
       <TopBar title="Rollouts" timed={false} sub={<Crumbs runs={list} run={run} kind={v.kind} id={id} newest={newest} />}>
         {id !== undefined && <CompareButton rows={rows} id={id} />}
+        {shown && !isView.value && <Link to="requests" patch={requestsOfStep(shown.step)} class="btn" title="the requests of this step, slowest first">Requests <kbd>r</kbd></Link>}
       </TopBar>
       <main class="main page-rollouts">
         {runs.error && !runs.value && <ErrorBox error={runs.error} failingSince={runs.failingSince} />}
@@ -129,6 +138,12 @@ export function Rollouts() {
 
 const NONE: api.Step[] = [];
 
+/** The requests that a step asked for, in its time. */
+function requestsOfStep(s: api.Step): Partial<View> {
+  const [from, to] = [parseApiTime(s.start), parseApiTime(s.end)];
+  return { filter: filterOf({ run: s.run, ...(s.kind === "eval" ? { kind: s.kind } : {}), step: s.id }), ...(to >= from ? { range: fixed(from - 60_000, to + 60_000) } : {}) };
+}
+
 /** The step's timeline, and that of the step it is compared with. */
 function Timelines({ detail, arrived, versus, onStep }: { detail: api.StepDetail | undefined; arrived: boolean; versus: api.StepDetail | undefined; onStep: (d: 1 | -1) => void }) {
   const ids = [detail?.step.timeline, versus?.step.timeline].filter((id): id is string => !!id);
@@ -136,7 +151,7 @@ function Timelines({ detail, arrived, versus, onStep }: { detail: api.StepDetail
   const list = useMemo(() => ids, [key]);
   if (!detail) return null;
   if (list.length === 0 || list[0] !== detail.step.timeline) return <p class="panel calm">Step {detail.step.id} has no timeline: {detail.step.wall_seconds.reason ?? "its samples have no trace"}.</p>;
-  return <StepTimeline ids={list} step={detail.step.id} arrived={arrived} onStep={onStep} />;
+  return <StepTimeline ids={list} run={detail.step.run} step={detail.step.id} arrived={arrived} onStep={onStep} />;
 }
 
 /** One step. An archive's steps do not change, and a live one's rarely: they are asked again with the rest. */

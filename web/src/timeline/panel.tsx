@@ -16,15 +16,30 @@ import { valueText, visible } from "./words";
 export interface PanelLink {
   label: string;
   href: string;
+  /** goes there without a new page */
+  go?: () => void;
+}
+
+/** A link as a button; a plain press stays in the page where it can. */
+function Way({ link }: { link: PanelLink }) {
+  return (
+    <a class="btn" href={/^(https?:|\/|#)/.test(link.href) ? link.href : "#"} onClick={(e) => {
+      if (!link.go || e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return;
+      e.preventDefault();
+      link.go();
+    }}>{link.label}</a>
+  );
 }
 
 export interface PanelProps {
   model: Model;
   /** links to elsewhere for a row: engine, logs, trace, the sample's own page */
   links?: ((pane: Pane, row: number) => PanelLink[]) | undefined;
+  /** the same for one request of a row: its id, "" when none was written, and its start and length in microseconds */
+  requestLinks?: ((pane: Pane, row: number, rid: string, start: number, length: number) => PanelLink[]) | undefined;
 }
 
-export function Panel({ model, links }: PanelProps) {
+export function Panel({ model, links, requestLinks }: PanelProps) {
   const v = model.view.value;
   const pane = model.pane;
   const row = pane.pv(v).row;
@@ -40,7 +55,7 @@ export function Panel({ model, links }: PanelProps) {
         <button type="button" class="quiet" aria-label="close the panel" title="close the panel (p)" onClick={() => model.set({ tab: "none" })}>×</button>
       </div>
       <div class="tl-body scroll" id="tl-tabpanel" role="tabpanel" aria-labelledby={`tl-tab-${v.tab}`} tabIndex={0}>
-        {v.tab === "range" ? <Range model={model} pane={pane} /> : row >= 0 && row < pane.source.rows.n ? <SampleView key={`${pane.index} ${row}`} model={model} pane={pane} row={row} links={links} /> : <p class="calm">Choose a row: click it, or <kbd>j</kbd> and <kbd>k</kbd>.</p>}
+        {v.tab === "range" ? <Range model={model} pane={pane} /> : row >= 0 && row < pane.source.rows.n ? <SampleView key={`${pane.index} ${row}`} model={model} pane={pane} row={row} links={links} requestLinks={requestLinks} /> : <p class="calm">Choose a row: click it, or <kbd>j</kbd> and <kbd>k</kbd>.</p>}
       </div>
     </aside>
   );
@@ -66,7 +81,7 @@ function Section({ title, unit, children }: { title: string; unit?: ComponentChi
 
 const whole = (v: number | undefined): string => (v === undefined || Number.isNaN(v) ? "–" : grouped(v, 0));
 
-function SampleView({ model, pane, row, links }: { model: Model; pane: Pane; row: number; links: PanelProps["links"] }) {
+function SampleView({ model, pane, row, links, requestLinks }: { model: Model; pane: Pane; row: number; links: PanelProps["links"]; requestLinks: PanelProps["requestLinks"] }) {
   const v = model.view.value;
   const { source } = pane;
   const { rows, head } = source;
@@ -117,7 +132,7 @@ function SampleView({ model, pane, row, links }: { model: Model; pane: Pane; row
       </dl>
       {failed && <p class="bad" role="alert">{failed}</p>}
       {item >= 0 && slot && <ItemView model={model} pane={pane} slot={slot} row={row} item={item} sample={sample} />}
-      {slot && (rows.requests[row] as number) > 0 && <Requests pane={pane} slot={slot} chosen={request.value} choose={(q, it) => {
+      {slot && (rows.requests[row] as number) > 0 && <Requests pane={pane} row={row} slot={slot} links={requestLinks} chosen={request.value} choose={(q, it) => {
         request.value = request.value === q ? -1 : q;
         if (it >= 0) model.select(pane, row, it);
       }} />}
@@ -127,7 +142,7 @@ function SampleView({ model, pane, row, links }: { model: Model; pane: Pane; row
         <button type="button" class="btn" onClick={() => model.fitSelection()}>Fit in the window</button>
         <button type="button" class="btn" onClick={() => model.toggleRow(pane, row)}>{pane.isOpen(v, row) ? "Collapse" : "Expand"} lanes</button>
         {!Number.isNaN(group) && <button type="button" class="btn" onClick={() => model.set({ filter: `group=${group}` })}>Only its group</button>}
-        {shownLinks.map((l) => <a key={l.href} class="btn" href={/^(https?:|\/|#)/.test(l.href) ? l.href : "#"}>{l.label}</a>)}
+        {shownLinks.map((l) => <Way key={l.href} link={l} />)}
       </div>
     </>
   );
@@ -238,7 +253,7 @@ function PhaseTable({ rows }: { rows: PhaseRow[] }) {
   );
 }
 
-function Requests({ pane, slot, chosen, choose }: { pane: Pane; slot: Slot; chosen: number; choose: (q: number, item: number) => void }) {
+function Requests({ pane, row, slot, links, chosen, choose }: { pane: Pane; row: number; slot: Slot; links: PanelProps["requestLinks"]; chosen: number; choose: (q: number, item: number) => void }) {
   const { table: t, at } = slot;
   const { req } = t;
   const { head } = pane.source;
@@ -281,7 +296,7 @@ function Requests({ pane, slot, chosen, choose }: { pane: Pane; slot: Slot; chos
         </tbody>
       </table>
       {shown < to && <button type="button" class="quiet" onClick={() => (all.value = true)}>show all {grouped(to - from, 0)}</button>}
-      {pick >= 0 && <Request pane={pane} slot={slot} q={pick} />}
+      {pick >= 0 && <Request pane={pane} slot={slot} q={pick} links={links?.(pane, row, req.rid.at(pick), req.start[pick] as number, req.dur[pick] as number) ?? []} />}
     </Section>
   );
 }
@@ -299,7 +314,7 @@ function own(phase: Float64Array[], p: number, q: number): number {
 
 const INVALID = ["queue", "e2e", "throughput", ...PHASES, "speed", "size", "retries", "prompt tokens", "completion tokens", "cached tokens"];
 
-function Request({ pane, slot, q }: { pane: Pane; slot: Slot; q: number }) {
+function Request({ pane, slot, q, links }: { pane: Pane; slot: Slot; q: number; links: PanelLink[] }) {
   const { req } = slot.table;
   const p50 = pane.source.medians();
   const rows: PhaseRow[] = [];
@@ -315,6 +330,7 @@ function Request({ pane, slot, q }: { pane: Pane; slot: Slot; q: number }) {
   return (
     <div class="tl-request">
       <h4>Request <span class="mono">{valueText(rid || "without id", 80)}</span></h4>
+      {links.length > 0 && <div class="tl-links">{links.map((l) => <Way key={l.href} link={l} />)}</div>}
       {rows.length > 0 ? <PhaseTable rows={rows} /> : <p class="calm">No phases were written for it.</p>}
       <Facts list={[
         ["queue", length(req.queue[q] as number)], ["latency", length(req.e2e[q] as number)],

@@ -23,6 +23,7 @@ export interface TimelineProps {
   /** previous and next step, where there are some */
   onStep?: ((d: 1 | -1) => void) | undefined;
   links?: PanelProps["links"];
+  requestLinks?: PanelProps["requestLinks"];
   /** changes when the theme does */
   theme?: string;
   /** keys of a page that has its own map */
@@ -129,7 +130,7 @@ export function Timeline(p: TimelineProps) {
             {model.panes.map((pane) => <PaneCanvas key={pane.index} model={model} pane={pane} />)}
           </div>
         </section>
-        {v.tab !== "none" && <Panel model={model} links={p.links} />}
+        {v.tab !== "none" && <Panel model={model} links={p.links} requestLinks={p.requestLinks} />}
       </div>
       <div class="vh" role="status" aria-live="polite" data-role="live">{model.spoken.value}</div>
       <div class="vh" id="tl-keys">Keys: j and k rows, Enter lanes, w s zoom, a d pan, f fit, slash search, question mark all keys.</div>
