@@ -95,7 +95,7 @@ var byBegin = [...]rule{
 	{text: "TokenizerManager hit an exception:", read: func(l *lineState, s string) { l.exception("sglang.exception", s) }},
 	{text: "DetokenizerManager hit an exception:", read: func(l *lineState, s string) { l.exception("sglang.exception", s) }},
 	{text: "DataParallelController hit an exception:", read: func(l *lineState, s string) { l.exception("sglang.exception", s) }},
-	{text: "SIGQUIT received.", read: func(l *lineState, s string) { l.set("sglang.child_failed", Error); l.equals(s) }},
+	{text: "SIGQUIT received.", read: func(l *lineState, s string) { l.set("sglang.child_failed", Error); l.level = "critical" }},
 	{text: "Subprocess ", read: func(l *lineState, s string) { l.childFailed(s) }},
 	{text: "Rank ", read: func(l *lineState, s string) { l.childFailed(s) }},
 	{text: "Prefill bootstrap failed", read: func(l *lineState, s string) { l.pdFailed("prefill_bootstrap", s) }},
@@ -127,10 +127,10 @@ var byBegin = [...]rule{
 		l.equals("max_total_num_tokens=" + s)
 	}},
 	{text: "The server is fired up and ready to roll", read: startup("ready")},
-	{text: "Started server process", read: startup("http_process")},
-	{text: "Waiting for application startup", read: startup("http_waiting")},
-	{text: "Application startup complete", read: startup("http_complete")},
-	{text: "Uvicorn running on", read: startup("http_listening")},
+	{text: "Started server process", read: func(l *lineState, s string) { l.set("uvicorn.startup", Startup); l.add("stage", "http_process") }},
+	{text: "Waiting for application startup", read: func(l *lineState, s string) { l.set("uvicorn.startup", Startup); l.add("stage", "http_waiting") }},
+	{text: "Application startup complete", read: func(l *lineState, s string) { l.set("uvicorn.startup", Startup); l.add("stage", "http_complete") }},
+	{text: "Uvicorn running on", read: func(l *lineState, s string) { l.set("uvicorn.startup", Startup); l.add("stage", "http_listening") }},
 	{text: "Router launched at", read: startup("router")},
 	{text: "Starting router on", read: func(l *lineState, s string) { l.set("router.startup", Startup); l.add("stage", "router") }},
 	{text: "Engine ", read: func(l *lineState, s string) { l.vllmStats(s) }},
@@ -374,6 +374,8 @@ func (l *lineState) abortLine(s string) {
 func (l *lineState) ids(s string) {
 	if v := after(s, "rid="); v != "" {
 		l.add("rid", v)
+	} else if id := firstID(strings.TrimLeft(s, " ")); len(id) >= 16 && isHex(id) {
+		l.add("rid", id)
 	} else if i := strings.Index(s, "Request "); i >= 0 {
 		if id := firstID(s[i+8:]); len(id) >= 16 {
 			l.add("rid", id)

@@ -88,7 +88,7 @@ func (l *lineState) dynamoSpan(v *value) {
 	set("cached_tokens", &o.CachedTokens, 1, false)
 	set("time.duration_us", &o.E2E, 1e-6, true)
 	if d, ok := o.E2E.Known(); ok {
-		o.Start, o.TimeRank = l.time-int64(d*1e9), 0
+		o.Start, o.TimeRank = l.time-nanos(d), 0
 	}
 	l.request = o
 }
@@ -178,13 +178,13 @@ func (l *lineState) dynamoRequest(v *value) {
 	if o.Final {
 		o.Finish = l.time
 		if d, ok := o.E2E.Known(); ok && o.Start != 0 {
-			o.Finish = o.Start + int64(d*1e9)
+			o.Finish = o.Start + nanos(d)
 		}
 	}
 	if o.Start == 0 {
 		o.Start, o.TimeRank = l.time, 1
 		if d, ok := o.E2E.Known(); ok {
-			o.Start = l.time - int64(d*1e9)
+			o.Start = l.time - nanos(d)
 		}
 	}
 	l.request = o

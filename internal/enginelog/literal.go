@@ -103,7 +103,29 @@ func (p *literal) space() {
 	}
 }
 
+// value reads a value. SGLang writes long texts and lists as their begin ... their end: both parts become
+// one value.
 func (p *literal) value(depth int) (value, error) {
+	v, err := p.one(depth)
+	for n := 0; err == nil && !p.json && n < 4; n++ {
+		at := p.i
+		p.space()
+		if !strings.HasPrefix(p.s[p.i:], "... ") {
+			p.i = at
+			break
+		}
+		p.i += 4
+		var rest value
+		if rest, err = p.one(depth); rest.kind == text && v.kind == text {
+			v.text += " ... " + rest.text
+		} else {
+			v.list = append(v.list, rest.list...)
+		}
+	}
+	return v, err
+}
+
+func (p *literal) one(depth int) (value, error) {
 	p.space()
 	if p.i >= len(p.s) {
 		return value{}, p.fail("the value is missing")

@@ -211,7 +211,7 @@ func (l *lineState) requestEvent(o *request.Observation, event string) {
 		if o.Start == 0 {
 			o.Start = l.time
 			if e, ok := o.E2E.Known(); ok {
-				o.Start -= int64(e * 1e9)
+				o.Start -= nanos(e)
 			}
 		}
 	} else {

@@ -167,7 +167,7 @@ func (p *Parser) Offset() (time.Duration, bool) { return p.clock.offset, p.clock
 // Learn tells the parser that the source's local time stamped at was written at the moment moment (ns).
 func (p *Parser) Learn(line []byte, moment int64) {
 	l := lineState{}
-	if l.stamp(cleanLine(line).text); l.hasTime && !l.zoned && l.dated {
+	if l.stamp(l.prefix(cleanLine(line).text)); l.hasTime && !l.zoned && l.dated {
 		p.clock.learn(l.local, moment)
 	}
 }

@@ -125,6 +125,9 @@ func (l *lineState) ray(s string) string {
 
 // repeated takes off " [repeated Nx across cluster]" and Ray's explanation of it.
 func (l *lineState) repeated(s string) string {
+	if n := len(s); n < 20 || s[n-1] != ']' && s[n-1] != ')' && s[n-1] != ' ' {
+		return s
+	}
 	i := strings.LastIndex(s, "[repeated ")
 	if i < 0 {
 		return s
@@ -201,7 +204,7 @@ func (l *lineState) stamp(s string) string {
 	case s[0] >= '0' && s[0] <= '9':
 		if ns, n, zoned := readTime(s); n > 0 {
 			l.hasTime, l.dated, l.zoned, l.local = true, true, zoned, ns
-			return l.afterTime(strings.TrimLeft(s[n:], " "))
+			return l.afterTime(strings.TrimLeft(s[n:], " \t"))
 		}
 	case s[0] == 'I' || s[0] == 'W' || s[0] == 'E' || s[0] == 'F' || s[0] == 'D' || s[0] == 'C':
 		if rest, ok := l.glog(s, ']'); ok {

@@ -1,6 +1,7 @@
 package enginelog
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,9 @@ const absurd = 7 * 24 * 3600
 
 // epoch is the least number of seconds that is a date rather than an uptime: September 2001.
 const epoch = 1e9
+
+// nanos turns seconds into ns, to the microsecond.
+func nanos(seconds float64) int64 { return int64(math.Round(seconds*1e6)) * 1000 }
 
 // duration makes seconds a value: negative and absurd ones are invalid, with what was said kept.
 func duration(seconds float64) request.Value {
@@ -84,7 +88,7 @@ func (l *lineState) timeStats(s string) {
 		o.Start, o.TimeRank = int64(start*1e3+0.5)*1e6, 0
 	case known > 0 && l.time != 0:
 		// Without a date of its own: the line comes at the request's end.
-		o.Start = l.time - int64(known*1e9)
+		o.Start = l.time - nanos(known)
 	default:
 		o.Start = l.time
 	}
