@@ -180,7 +180,7 @@ func writeAndKill(t *testing.T, dir string, base time.Time, next int, how string
 		return child
 	}
 	pause := func(upTo int) { time.Sleep(time.Duration(100+rnd.IntN(upTo)) * time.Millisecond) }
-	for range 100 { // until the store's process runs
+	for range 600 { // until the store's process runs
 		if pid() != 0 {
 			break
 		}

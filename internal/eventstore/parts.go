@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,6 +29,7 @@ type parts struct {
 	damaged []string // what was set aside, in words
 	rows    int64    // in them, as far as known
 	count   int64
+	anew    map[string]bool // days whose index lost something and is to be made anew
 }
 
 const (
@@ -39,7 +41,7 @@ const (
 
 // openParts also reads what was set aside before.
 func openParts(dir, aside string, logger *slog.Logger) *parts {
-	p := &parts{dir: dir, aside: aside, logger: logger}
+	p := &parts{dir: dir, aside: aside, logger: logger, anew: map[string]bool{}}
 	notes, _ := filepath.Glob(filepath.Join(aside, "*.txt"))
 	slices.Sort(notes)
 	for _, n := range notes {
@@ -56,6 +58,22 @@ func (p *parts) list() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.damaged)
+}
+
+// reindex are the days whose index is to be made anew.
+func (p *parts) reindex() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.anew))
+}
+
+// reindexed forgets days.
+func (p *parts) reindexed(days []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range days {
+		delete(p.anew, d)
+	}
 }
 
 // numbers are the parts set aside since the start and the rows in them, as far as that is known.
@@ -99,8 +117,9 @@ func (p *parts) setAside(ended error) int {
 	return 0
 }
 
-// check compares the parts with their lists and their headers, and sets aside what does not fit. It is
-// only asked after a child ended: a store that works is not judged.
+// check compares the parts with their lists and their headers, and sets aside what does not fit. No
+// child may run meanwhile. The library compares the same numbers when it merges parts, and ends its
+// process if they differ.
 func (p *parts) check() int {
 	days, _ := os.ReadDir(filepath.Join(p.dir, "partitions"))
 	n := 0
@@ -308,7 +327,7 @@ func (p *parts) note(title string, rows int64, kind, why string) {
 	text := title
 	switch {
 	case kind == indexDir:
-		text += ": the index of some streams"
+		text += ": a part of the index of streams, which is made anew"
 	case rows > 0:
 		text += fmt.Sprintf(": %d rows", rows)
 	}
@@ -325,4 +344,7 @@ func (p *parts) note(title string, rows int64, kind, why string) {
 	p.damaged = append(p.damaged, text)
 	p.count++
 	p.rows += rows
+	if kind == indexDir {
+		p.anew[title[:len("20060102")]] = true
+	}
 }

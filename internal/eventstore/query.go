@@ -51,13 +51,15 @@ func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field
 			return err
 		}
 		rows, err := c.query(ctx, q, fn)
-		// A damaged part shows when a query reads it: it ends the child, is set aside, and the query
-		// can be answered without it.
-		if rows == 0 && try < again && s.sup != nil && errors.Is(err, ErrDown) && ctx.Err() == nil {
-			s.sup.passed(ctx, c.generation)
-			continue
+		if s.sup == nil || !errors.Is(err, ErrDown) || ctx.Err() != nil {
+			return err
 		}
-		return err
+		// A damaged part may show only when a query reads it: it ends the child, is set aside, and the
+		// query can be answered without it, by us as long as the caller has seen no row.
+		s.sup.passed(ctx, c.generation)
+		if rows > 0 || try == again {
+			return fmt.Errorf("%w (%s); ask again", err, s.sup.lastReason())
+		}
 	}
 }
 

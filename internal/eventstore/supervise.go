@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,7 +47,8 @@ type supervisor struct {
 	current    *client       // nil: not ready
 	generation int
 	failures   int    // starts in a row that came to nothing
-	reason     string // why there is no child, or why the last one ended
+	reason     string // why there is no child
+	last       string // why the last one ended
 	restarts   int64
 	stopped    bool
 	clean      bool // the last child wrote out everything and said so
@@ -112,6 +114,13 @@ func (v *supervisor) passed(ctx context.Context, generation int) {
 	}
 }
 
+// lastReason is why the last child ended.
+func (v *supervisor) lastReason() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last
+}
+
 // run supervises until ctx ends, then ends the child in good order.
 func (v *supervisor) run(ctx context.Context) {
 	defer v.set(func() { v.stopped, v.current = true, nil })
@@ -120,6 +129,8 @@ func (v *supervisor) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	// Files that are too short are found now and not when a query comes to them, or never.
+	v.parts.check()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := v.life(ctx)
@@ -186,7 +197,11 @@ func (v *supervisor) life(ctx context.Context) error {
 		return fmt.Errorf("the event store's socket: %w", err)
 	}
 	// The child must outlive ctx for as long as it writes out what it holds.
-	cmd := v.command(context.WithoutCancel(ctx), v.args...)
+	args, anew := slices.Clone(v.args), v.parts.reindex()
+	if len(anew) > 0 {
+		args = append(args, "-reindex", strings.Join(anew, ","))
+	}
+	cmd := v.command(context.WithoutCancel(ctx), args...)
 	cmd.ExtraFiles = []*os.File{file}
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
@@ -253,10 +268,11 @@ func (v *supervisor) life(ctx context.Context) error {
 		case err := <-ready:
 			ready = nil
 			if err == nil {
+				v.parts.reindexed(anew)
 				v.set(func() { v.current, v.failures, v.reason = c, 0, "" })
 			} // else it is ending, or ctx ended
 		case err := <-ended:
-			v.set(func() { v.current, v.reason = nil, err.Error() })
+			v.set(func() { v.current, v.reason, v.last = nil, err.Error(), err.Error() })
 			return err
 		case <-ctx.Done():
 			v.set(func() { v.current = nil })

@@ -42,6 +42,7 @@ func Main(args []string) int {
 	memory := fs.Int64("memory-bytes", 256<<20, "bound of the caches")
 	flush := fs.Duration("flush-interval", time.Second, "how long rows may stay in memory only, at least 1s")
 	longest := fs.Duration("max-query-duration", 5*time.Minute, "how long a query may take")
+	anew := fs.String("reindex", "", "days (YYYYMMDD,...) whose index lost a part")
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
@@ -94,6 +95,16 @@ func Main(args []string) int {
 	vlselect.Init()
 	insertutil.SetLogRowsStorage(&vlstorage.Storage{})
 	vlinsert.Init()
+
+	if *anew != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		for _, day := range strings.Split(*anew, ",") {
+			if err := reindex(ctx, day); err != nil {
+				logger.Warnf("%s", err)
+			}
+		}
+		cancel()
+	}
 
 	var s settler
 	server := &http.Server{Handler: s.handler()}
