@@ -3,6 +3,8 @@ package span
 import (
 	"strings"
 	"testing"
+
+	"github.com/rollscope/rollscope/internal/request"
 )
 
 // TestCaseO05: ids in base64 cost their span and say so; upper case, an empty parent and times as numbers do not.
@@ -91,5 +93,67 @@ func TestRejectedIDs(t *testing.T) {
 		if r == nil || r.Reason != c.reason || !strings.Contains(r.Message, c.says) {
 			t.Errorf("%q: %+v", c, r)
 		}
+	}
+}
+
+// TestCaseO07 has spans whose parents nobody sent, and a request that two traces share.
+func TestCaseO07(t *testing.T) {
+	load := func(name string) []Span {
+		pb, rejected, err := FromJSON(read(t, name))
+		if err != nil || len(rejected) > 0 {
+			t.Fatal(err, rejected)
+		}
+		return decodeAll(t, pb)
+	}
+	orphan := NewTree(load("O07/orphan.json"))
+	if len(orphan.Nodes) != 2 || !orphan.Incomplete() {
+		t.Fatalf("%+v", orphan.Nodes)
+	}
+	gap, decode := orphan.Nodes[0], orphan.Nodes[1]
+	if orphan.Name(0) != "missing parent 0000000000000063" || gap.Flags&IsMissing == 0 || decode.Parent != 0 || decode.Depth != 1 {
+		t.Errorf("placeholder %q %+v over %+v", orphan.Name(0), gap, decode)
+	}
+	if decode.Start != 1780000000500000000 || decode.End != 1780000002000000000 || orphan.Duration() != 1500000000 {
+		t.Errorf("times were altered: %+v", decode)
+	}
+	if flags := orphan.FlagNames(); strings.Join(flags, " ") != "incomplete orphans" {
+		t.Errorf("flags %v", flags)
+	}
+
+	split := load("O07/split.json")
+	gateway, engine := NewTree(split[:1]), NewTree(split[1:])
+	why, ok := SameRequest(gateway, engine, request.Tolerance{})
+	if !ok || !strings.Contains(why, "r-17") {
+		t.Errorf("%v %q", ok, why)
+	}
+	if why, ok := SameRequest(gateway, orphan, request.Tolerance{}); ok {
+		t.Errorf("strangers are one request: %q", why)
+	}
+
+	var c Coverage
+	for _, tr := range []*Tree{orphan, gateway, engine} {
+		c.Add(tr)
+	}
+	if c.Text() != "1 of 3 traces have no span of an engine (gateway 1 of 1)" {
+		t.Errorf("%q", c.Text())
+	}
+	if s := c.Services(); len(s) != 2 || s[1] != (ServiceCoverage{Service: "engine", Traces: 2, Orphaned: 1}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCaseO11: what a sender's limits cost is said beside the span and for its service, with what raises them.
+func TestCaseO11(t *testing.T) {
+	pb, _, err := FromJSON(read(t, "O11/dropped.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := decodeAll(t, pb)
+	if got := spans[0].DroppedText(); got != "37 attributes dropped by the sender" {
+		t.Errorf("%q", got)
+	}
+	drops := DropsOf(spans)
+	if len(drops) != 1 || drops[0] != (ServiceDrops{"gateway", 1, 37}) || !strings.Contains(drops[0].Text(), "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT") {
+		t.Errorf("%+v", drops)
 	}
 }

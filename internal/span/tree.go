@@ -389,9 +389,14 @@ func (t *Tree) critical() {
 		f := frame{node: node, from: from, to: to, cursor: to}
 		n := &t.Nodes[node]
 		for c := node + 1; c < node+n.Size; c += t.Nodes[c].Size {
-			if k := &t.Nodes[c]; k.Start > 0 && k.End > from && k.Start < to && k.End > k.Start {
-				f.children = append(f.children, int32(c))
+			k := &t.Nodes[c]
+			if k.Start == 0 || k.End <= from || k.Start >= to || k.End <= k.Start {
+				continue
 			}
+			if k.End > n.End+tolerance && k.Flags&SkewedClock == 0 {
+				continue // it outlives its parent by the same clock: nobody waited for it
+			}
+			f.children = append(f.children, int32(c))
 		}
 		slices.SortFunc(f.children, func(a, b int32) int {
 			return cmp.Or(cmp.Compare(t.Nodes[b].End, t.Nodes[a].End), cmp.Compare(t.Nodes[a].Start, t.Nodes[b].Start), cmp.Compare(a, b))
