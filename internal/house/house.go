@@ -15,7 +15,7 @@ const Module = "github.com/rollscope/rollscope/"
 var Columns = [][]string{
 	{"torchfile", "trace"}, // public
 	{"engine", "signal", "request", "rollout", "timeline", "event", "logsql", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
-	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "holdlog", "rolloutstore"},            // stores
+	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "holdlog", "rolloutstore"}, // stores
 	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker"},                                            // sources and sinks
 	{"slo", "planner", "diagnose", "report"}, // analysis
 	{"dashboard", "api", "web"},              // faces
@@ -24,7 +24,7 @@ var Columns = [][]string{
 
 // Inside lists what a package may import of its own column.
 var Inside = map[string][]string{
-	"timeline":         {"rollout", "request"},
+	"timeline":         {"rollout", "request", "span"},
 	"rollout":          {"request"},
 	"request":          {"engine", "event"},
 	"span":             {"request", "event"},

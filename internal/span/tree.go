@@ -146,6 +146,9 @@ func (b *treeBuilder) index() {
 	}
 	slices.SortFunc(b.sorted, func(x, y int32) int {
 		p, q := &s[x], &s[y]
+		if p.Start != q.Start {
+			return cmp.Compare(p.Start, q.Start)
+		}
 		return cmp.Or(cmp.Compare(p.Start, q.Start), cmp.Compare(q.End, p.End), slices.Compare(p.Trace[:], q.Trace[:]), slices.Compare(p.ID[:], q.ID[:]), cmp.Compare(p.Name, q.Name), cmp.Compare(x, y))
 	})
 	b.byID = make(map[key]int32, len(s))

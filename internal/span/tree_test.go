@@ -3,6 +3,7 @@ package span
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -116,9 +117,9 @@ func TestRandomTrees(t *testing.T) {
 
 // TestLargeTrees are a million spans in a chain, and below one parent: no recursion, no quadratic work.
 func TestLargeTrees(t *testing.T) {
-	count := 1_000_000
-	if testing.Short() {
-		count = 50_000
+	count := 200_000
+	if s := os.Getenv("ROLLSCOPE_LARGE"); s != "" {
+		count = 1_000_000
 	}
 	for _, flat := range []bool{false, true} {
 		spans := make([]Span, count)

@@ -163,6 +163,10 @@ type sortKey struct {
 	startKey
 }
 
+func (k sortKey) order(l sortKey) int {
+	return cmp.Or(cmp.Compare(k.lane, l.lane), k.compare(l.startKey))
+}
+
 // finish writes the items in their order.
 func (b *Builder) finish(s *rollout.Sample) {
 	r := &b.row
@@ -171,12 +175,7 @@ func (b *Builder) finish(s *rollout.Sample) {
 		n := &b.nodes[i]
 		keys = append(keys, sortKey{n.lane, startKey{n.start, n.end, int32(i)}})
 	}
-	slices.SortFunc(keys, func(x, y sortKey) int {
-		if c := cmp.Compare(x.lane, y.lane); c != 0 {
-			return c
-		}
-		return x.compare(y.startKey)
-	})
+	slices.SortFunc(keys, sortKey.order)
 	b.keys = keys
 	b.place = resize(b.place, len(b.nodes))
 	for at, k := range keys {

@@ -54,7 +54,11 @@ func (c *Columns) Add(row *Row) {
 		source = s.Dataset
 	}
 	r.source.add(uint16(c.sources.id(source)))
-	r.label.add(c.label(s.Raw.Field("label")))
+	if row.Label != "" {
+		r.label.add(c.labels.id(row.Label))
+	} else {
+		r.label.add(c.label(s.Raw.Field("label")))
+	}
 	reward := math.NaN()
 	if v, ok := s.Reward.Value.Known(); ok {
 		reward = v

@@ -79,7 +79,7 @@ func (c *Columns) addAttrs(row *Row, n int) {
 			b = append(b, ',')
 		}
 		hasStart, hasEnd := hasAttrs(it.StartAttrs), hasAttrs(it.EndAttrs)
-		if !hasStart && !hasEnd {
+		if !hasStart && !hasEnd && it.Attrs == nil {
 			b = append(b, "null"...)
 			continue
 		}
@@ -91,7 +91,11 @@ func (c *Columns) addAttrs(row *Row, n int) {
 			break
 		}
 		b = append(b, '[')
-		b = appendAttrs(b, it.StartAttrs, hasStart)
+		if it.Attrs != nil {
+			b = append(b, it.Attrs...)
+		} else {
+			b = appendAttrs(b, it.StartAttrs, hasStart)
+		}
 		b = append(b, ',')
 		b = appendAttrs(b, it.EndAttrs, hasEnd)
 		b = append(b, ']')

@@ -72,6 +72,7 @@ type Item struct {
 	// last_child (what is in it went on longer than those say), self (nothing is known but its start).
 	ClippedBy            string
 	StartAttrs, EndAttrs torchfile.Value // of a point both are its attrs: StartAttrs only
+	Attrs                []byte          // a JSON object that stands in the place of StartAttrs; nil for none
 	Segments             []Segment       // of a [P] or [D] item: leaf parts in order, which never add up to more than it
 }
 
@@ -84,6 +85,7 @@ type Segment struct {
 // Row is one sample's timeline. [Builder] reuses it: it is valid until the next one is built.
 type Row struct {
 	Sample                       *rollout.Sample
+	Label                        string // stands in the place of the sample's label; "" leaves that
 	Items                        []Item // by lane, then start, then end (longest first)
 	Start, End                   int64  // ns since 1970; of the items drawn
 	Lanes                        int
