@@ -57,10 +57,13 @@ type Options struct {
 	Boards     BoardSource  // nil = none
 
 	Rollouts  RolloutSource  // nil = none
+	Requests  RequestSource  // nil = none
 	Timelines TimelineSource // nil = none
 	Traces    TraceSource    // nil = none: no Jaeger and Tempo paths either
-	Logs      LogSource      // nil = none
-	Events    Events         // nil = none: nothing can be pushed
+	// TraceRequest returns the id of the request that a trace is of, "" for none; nil = not known.
+	TraceRequest func(ctx context.Context, traceID string) (string, error)
+	Logs         LogSource // nil = none
+	Events       Events    // nil = none: nothing can be pushed
 
 	Drops      func() []Drop     // everything that was not kept, nil = nothing
 	Notices    func() []Warning  // about this process, nil = nothing
@@ -82,6 +85,9 @@ type API struct {
 	writer  writer
 	live    *live
 	held    coverage
+
+	statsHeld    traceStatsHeld
+	traceIndexes traceIndexes
 }
 
 // New makes the handler. It serves at once; while Options.Ready says otherwise, answers that need the

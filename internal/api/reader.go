@@ -21,7 +21,7 @@ func NewStoreReader(current func() *metricstore.Reader) StoreReader { return Sto
 // Signal implements [Reader].
 func (s StoreReader) Signal(ctx context.Context, q SignalRequest) (SignalData, []Warning, error) {
 	res, err := s.reader().Signal(ctx, metricstore.SignalRequest{ID: q.ID, From: q.From, To: q.To, Step: q.Step, By: signal.By(q.By),
-		Instance: q.Instance, Quantiles: q.Quantiles})
+		Instance: q.Instance, Quantiles: q.Quantiles, Window: q.Window})
 	var missing *metricstore.NotFoundError
 	switch {
 	case errors.As(err, &missing):

@@ -27,8 +27,8 @@ func sample(r Route) string {
 	return path
 }
 
-// request asks for a route with a context that is over, so that a stream ends with its first tick.
-func request(a *API, r Route, header ...string) (int, string, http.Header) {
+// askRoute asks for a route with a context that is over, so that a stream ends with its first tick.
+func askRoute(a *API, r Route, header ...string) (int, string, http.Header) {
 	w := ask(withCanceled(a, strings.HasSuffix(r.Path, "/live")), r.Method, sample(r), "", header...)
 	return w.Code, w.Body.String(), w.Header()
 }
@@ -74,14 +74,14 @@ func TestEveryRoute(t *testing.T) {
 			}
 			expect := func(a *API, status int, code string, header ...string) {
 				t.Helper()
-				got, body, _ := request(a, r, header...)
+				got, body, _ := askRoute(a, r, header...)
 				if got != status || !refused(body, code) {
 					t.Errorf("%v: status %d, want %d with %s; body %.200s", header, got, status, code, body)
 				}
 			}
 			passes := func(a *API, header ...string) {
 				t.Helper()
-				got, body, h := request(a, r, header...)
+				got, body, h := askRoute(a, r, header...)
 				if got == 401 || got == 403 {
 					t.Errorf("%v: refused with %d: %.200s", header, got, body)
 				}

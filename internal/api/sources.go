@@ -16,9 +16,10 @@ type SignalRequest struct {
 	ID        string
 	From, To  time.Time // To is the last evaluation
 	Step      time.Duration
-	By        string    // "fleet", "engine", "role", "model"
-	Instance  string    // only this engine's, "" for all
-	Quantiles []float64 // of a signal of kind quantile; ignored by others
+	By        string        // "fleet", "engine", "role", "model"
+	Instance  string        // only this engine's, "" for all
+	Quantiles []float64     // of a signal of kind quantile; ignored by others
+	Window    time.Duration // that a percentile or a rate looks back over, 0 the usual
 }
 
 // Reader answers from what the store holds.

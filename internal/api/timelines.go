@@ -36,6 +36,9 @@ func (a *API) noTimelines(r *http.Request) error {
 }
 
 func (a *API) timelineOf(r *http.Request) (*timeline.Index, error) {
+	if ix, ok, err := a.traceTimelineOf(r, r.PathValue("id")); ok {
+		return ix, err
+	}
 	if err := a.noTimelines(r); err != nil {
 		return nil, err
 	}

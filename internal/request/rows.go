@@ -104,6 +104,22 @@ func (o *Observation) fields(r *event.Row) {
 	r.Add(fieldFlags, strings.Join(sortedWords(slices.Clone(o.Flags)), ","))
 }
 
+// Texts are what an observation says, by the names of the fields in rows; its source, engine, role, start
+// and service are not among them.
+func (o *Observation) Texts() map[string]string {
+	var r event.Row
+	o.fields(&r)
+	out := make(map[string]string, len(r.Fields))
+	for _, f := range r.Fields {
+		switch f.Name {
+		case fieldSource, fieldRole, fieldTimeRank:
+		default:
+			out[f.Name] = f.Value
+		}
+	}
+	return out
+}
+
 func addTime(r *event.Row, name string, ns int64) {
 	if ns != 0 {
 		r.Add(name, time.Unix(0, ns).UTC().Format(time.RFC3339Nano))

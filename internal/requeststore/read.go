@@ -401,3 +401,30 @@ func (s *Store) countLogs(ctx context.Context, d *Detail) error {
 		return nil
 	})
 }
+
+// OfTrace returns the id of the request that a trace is of, in 32 lower-case hex digits: the first one of
+// several. "" when there is none.
+func (s *Store) OfTrace(ctx context.Context, traceID string) (string, error) {
+	var all []entry
+	err := s.events.Query(ctx, eventstore.Query{LogsQL: requestRows + " " + logsql.Equal(string(request.TraceID), traceID) + ` "into":="" | fields _time, id, revision`, Limit: 1000}, func(fields []event.Field) error {
+		var e entry
+		for _, f := range fields {
+			switch f.Name {
+			case "id":
+				e.id = strings.Clone(f.Value)
+			case "_time":
+				e.time = parseTime(f.Value)
+			}
+		}
+		e.hash, e.rev = idOf(fields)
+		all = append(all, e)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if all, err = s.newest(ctx, Query{}, all); err != nil || len(all) == 0 {
+		return "", err
+	}
+	return slices.MinFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(a.time, b.time), strings.Compare(a.id, b.id)) }).id, nil
+}

@@ -287,3 +287,6 @@ func ParseField(text string) (Field, error) {
 	}
 	return f, nil
 }
+
+// Both is the set of traces that are in both sets.
+func Both(a, b *Set) *Set { return &Set{op: allOf, args: []*Set{a, b}} }

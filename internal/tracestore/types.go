@@ -36,6 +36,12 @@ type Found struct {
 // ServiceCount is what a service has in a trace.
 type ServiceCount struct{ Spans, Errors int }
 
+// Related is another trace that may be of the same request.
+type Related struct {
+	ID  span.TraceID
+	Why string // in words, for people
+}
+
 // Result is the answer of a search.
 type Result struct {
 	Traces []Found
@@ -66,10 +72,13 @@ type ServiceStats struct {
 	Spans   int64
 	Names   []NameCount // most first, at most MaxNames
 	Level   int         // SGLANG_TRACE_LEVEL as seen, 0 when the service is no SGLang
-	Missing []string    // what the next level would add
-	PerHour float64     // spans
-	Bytes   float64     // per hour, as sent to the store; NaN when unknown
-	Dropped int64       // spans whose sender threw attributes away
+	Missing []string    // what the next levels would add
+	// Sure is false when the level may be higher: few requests were seen.
+	Sure       bool
+	Generation string  // of SGLang's spans, "" when it cannot be told
+	PerHour    float64 // spans
+	Bytes      float64 // per hour, as sent to the store; NaN when unknown
+	Dropped    int64   // spans whose sender threw attributes away
 }
 
 // NameCount is how often a name occurs.
