@@ -214,7 +214,7 @@ func (s *Sampler) decide(now int64, slot uint32, why Flags, drop bool) {
 		})
 		s.reuse = b
 	}
-	d.Requests = s.observe(t, b.scopes, keep, rule, !(keep && !early))
+	d.Requests = s.observed(t, b.scopes, keep, rule)
 	s.stats.requests += int64(len(d.Requests))
 	if keep {
 		s.stats.kept[rule]++
@@ -295,9 +295,9 @@ func (s *Sampler) evict(now int64, by string) {
 	}
 }
 
-// observe makes the observations of a trace.
-func (s *Sampler) observe(t *trace, scopes []span.Scope, keep bool, rule uint8, reused bool) []request.Observation {
-	if s.o.Observe == nil || len(scopes) == 0 {
+// observed makes the observations of a trace.
+func (s *Sampler) observed(t *trace, scopes []span.Scope, keep bool, rule uint8) []request.Observation {
+	if len(scopes) == 0 {
 		return nil
 	}
 	out := s.o.Observe(scopes)
@@ -308,9 +308,7 @@ func (s *Sampler) observe(t *trace, scopes []span.Scope, keep bool, rule uint8, 
 		if keep {
 			o.SpansKept = "kept"
 		}
-		if reused {
-			detach(o)
-		}
+		detach(o)
 	}
 	return out
 }
@@ -326,4 +324,64 @@ func detach(o *request.Observation) {
 	for i := range o.Flags {
 		o.Flags[i] = strings.Clone(o.Flags[i])
 	}
+}
+
+// observeSpans decodes the spans of a trace and asks its tree. Of the stages of a known request only the
+// times, events and links count, so their attributes, most of what there is to decode, are left out.
+func (s *Sampler) observeSpans(scopes []span.Scope) []request.Observation {
+	n, requests := 0, false
+	for i := range scopes {
+		n += len(scopes[i].Spans)
+		for j := range scopes[i].Spans {
+			if !requests {
+				_, _, requests = span.RequestName(scopes[i].Spans[j].Name)
+			}
+		}
+	}
+	if cap(s.spans) < n {
+		s.spans = make([]span.Span, n)
+	}
+	spans, lean := s.spans[:0], s.lean[:0]
+	for i := range scopes {
+		for j := range scopes[i].Spans {
+			h := &scopes[i].Spans[j]
+			if requests && h.Status != span.Failed && isStage(span.Explain(h.Name).Class) {
+				from := len(lean)
+				lean = appendLean(lean, h.Raw)
+				stripped := *h
+				stripped.Raw = lean[from:len(lean):len(lean)]
+				h = &stripped
+			}
+			spans = spans[:len(spans)+1]
+			if err := span.Decode(&scopes[i], h, &spans[len(spans)-1]); err != nil {
+				spans = spans[:len(spans)-1]
+				s.stats.undecoded++
+			}
+		}
+	}
+	s.lean = lean
+	if len(spans) == 0 {
+		return nil
+	}
+	return span.Observe(span.NewTree(spans))
+}
+
+// isStage tells spans that are a part of an engine's request.
+func isStage(c span.Class) bool {
+	switch c {
+	case span.ClassThread, span.ClassTokenize, span.ClassDispatch, span.ClassQueue, span.ClassCache, span.ClassPrefill, span.ClassTransfer, span.ClassDecode, span.ClassStep, span.ClassDetokenize:
+		return true
+	}
+	return false
+}
+
+// appendLean copies a span's message without its attributes.
+func appendLean(dst, raw []byte) []byte {
+	w := wire{b: raw}
+	for from := raw; w.next(); from = w.b {
+		if w.num != spanAttributes {
+			dst = append(dst, from[:len(from)-len(w.b)]...)
+		}
+	}
+	return dst
 }

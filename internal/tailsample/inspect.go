@@ -203,12 +203,9 @@ var measureNames = [numMeasures]string{"ttft", "itl", "e2e", "queue", "transfer"
 func (c *compiled) inspect(sc *span.Scope, h *span.Header, into *seen) {
 	*into = seen{links: into.links[:0], slow: [numMeasures]float64{-1, -1, -1, -1, -1}}
 	name := h.Name
-	if h.Status == span.Failed {
-		into.flags |= sawFailed
-	}
 	duration := float64(h.End-h.Start) / 1e9
 	tool := strings.HasPrefix(name, "execute_tool")
-	bad := h.Status == span.Failed // by whatever says so
+	bad, closed := h.Status == span.Failed, false // by whatever says so; by SGLang's own tidying up
 	switch name {
 	case "prefill_waiting", "decode_waiting":
 		into.longer(queue, duration)
@@ -251,6 +248,17 @@ func (c *compiled) inspect(sc *span.Scope, h *span.Header, into *seen) {
 				c.match(key, &v, into)
 			}
 			into.attribute(key, &v, &tool, &bad)
+			if h.Status == span.Failed && v.kind == isText {
+				switch key {
+				case "reason":
+					// SGLang ends spans that it did not close itself as errors; that is no failure of the request.
+					closed = strings.Contains(text(v.data), "auto closed")
+				case "type":
+					if text(v.data) == "abort" {
+						into.flags |= sawAborted
+					}
+				}
+			}
 		case spanTraceState:
 			into.state = text(w.data)
 		case spanEvents:
@@ -264,7 +272,7 @@ func (c *compiled) inspect(sc *span.Scope, h *span.Header, into *seen) {
 			}
 		}
 	}
-	if bad {
+	if bad && !closed {
 		into.flags |= sawFailed
 		if tool {
 			into.flags |= sawToolFailed

@@ -148,6 +148,8 @@ type Sampler struct {
 	scratch2  []byte
 	scopeKey  []byte
 	reuse     builder
+	spans     []span.Span // of the trace that is being observed
+	lean      []byte
 }
 
 // dict is a dictionary that blocks were compressed against.
@@ -189,6 +191,9 @@ func New(o Options) (*Sampler, error) {
 	}
 	for i := range s.lists {
 		s.lists[i] = list{head: nobody, tail: nobody}
+	}
+	if s.o.Observe == nil {
+		s.o.Observe = s.observeSpans
 	}
 	s.stats.kept = make([]int64, len(c.names))
 	s.stats.dropped = make([]int64, len(c.names))

@@ -10,7 +10,7 @@ type counters struct {
 	tooLarge, unfinished        int64
 	requests, headSampled, noID int64
 	broken                      int64
-	groupsFull                  int64
+	groupsFull, undecoded       int64
 }
 
 // Stats is what a sampler holds and did. The first four are gauges, the rest counts since New.
@@ -67,6 +67,9 @@ func (s *Sampler) Drops() []Drop {
 		{"traces", "sampled_away", c.spansDropped},
 		{"traces", "sampled_away_late", c.lateDropped},
 		{"traces", "no_trace_id", c.noID},
+	}
+	if c.undecoded > 0 {
+		out = append(out, Drop{"traces", "undecodable_span_not_observed", c.undecoded})
 	}
 	if c.broken > 0 {
 		out = append(out, Drop{"traces", "unreadable_span", c.broken})
