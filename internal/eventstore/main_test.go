@@ -194,4 +194,3 @@ func TestAppendQueryReopen(t *testing.T) {
 		t.Errorf("%d rows at last", n)
 	}
 }
-
