@@ -150,7 +150,7 @@ func Replay(ctx context.Context, o ReplayOptions) error {
 		if o.started != nil {
 			go o.started(sockets.url())
 		}
-		return sockets.serve(ctx, archive.api)
+		return sockets.serve(ctx, archive.api, nil)
 	}, why: "first: nobody asks a server that is going down"})
 	return g.run(ctx)
 }

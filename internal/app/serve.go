@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -52,8 +53,9 @@ type ServeOptions struct {
 	RouterPort     int
 	Rollouts       []string // patterns of dumps, besides the file's
 
-	Store StoreOptions
-	Web   WebOptions
+	Store  StoreOptions
+	Web    WebOptions
+	Events EventOptions
 
 	RemoteWriteReceiver bool
 	OTLPReceiver        bool
@@ -95,6 +97,7 @@ type recorder struct {
 	api      *api.API
 	faces    *faces
 	rollouts *rolloutPart
+	events   *eventPart
 	started  time.Time
 
 	config   atomic.Pointer[config.Config]
@@ -164,6 +167,16 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 		return nil, err
 	}
 	r.faces = newFaces(r.store.Queryable(), r.store.Engine(), o.Logger)
+	r.events, err = openEvents(ctx, r.store.Dir(), o.Events, cfg, o.Web, o.Logger, r.registry, o.nextPort)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.events.close())
+		}
+	}()
+	r.registry.MustRegister(dropped{r.events.drops})
 	r.rollouts, err = openRollouts(s.Dir, o.Version, o.Logger, r.faces.reader)
 	if err != nil {
 		return nil, err
@@ -197,6 +210,7 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 		Reader: api.NewStoreReader(r.faces.reader), Catalog: r.faces, Boards: r.faces,
 		Targets: api.ScrapeTargets{Manager: r.scraper}, Rules: api.StoreRules(r.rules),
 		Rollouts: r.rollouts.face, Timelines: r.rollouts.face,
+		Traces: r.events.traces, Requests: r.events.requests, Logs: r.events.face(), Events: r.events.face(),
 		Prometheus: api.Prometheus{
 			Engine: r.store.Engine(), Queryable: r.store.Queryable(), Exemplars: r.store.ExemplarQueryable(),
 			Appendable: r.store.Appendable(), DB: r.store.DB, Scrape: r.scraper.Prom(),
@@ -206,10 +220,10 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 			RemoteWriteReceiver: r.opts.RemoteWriteReceiver, OTLPReceiver: r.opts.OTLPReceiver, AdminAPI: r.opts.AdminAPI,
 		},
 		Drops: func() []api.Drop {
-			return append(append(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store)...), r.rollouts.drops()...)
+			return slices.Concat(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store), r.rollouts.drops(), r.events.drops())
 		},
 		Notices: func() []api.Warning {
-			return append(api.FromNotices(r.store.Notices()), r.notices()...)
+			return slices.Concat(api.FromNotices(r.store.Notices()), r.events.notices(), r.notices())
 		},
 		ConfigView: func() api.ConfigView {
 			c := r.config.Load()
@@ -282,6 +296,9 @@ func (r *recorder) apply(cfg *config.Config) error {
 	if err := r.rollouts.apply(cfg); err != nil {
 		return back(err)
 	}
+	if err := r.events.apply(cfg); err != nil {
+		return back(err)
+	}
 	r.faces.use(cat, boards, cfg.Rollscope.Engines)
 	r.config.Store(cfg)
 	return nil
@@ -309,13 +326,17 @@ func (r *recorder) run(ctx context.Context) error {
 	g := &group{logger: r.log, grace: 2 * time.Minute}
 	g.add(actor{name: "store", stop: r.store.Close, why: "last: all others write into it or read from it"})
 	g.add(actor{name: "rules", run: r.rules.Run, why: "after the scraper: the last scrape is still judged"})
+	g.add(actor{name: "own metrics", run: func(ctx context.Context) error {
+		return recordSelf(ctx, r.registry, r.store.Appendable(), r.sockets.address(), r.log)
+	}, why: "with the store that it writes into"})
+	g.add(actor{name: "events", run: r.events.run, stop: r.events.close, why: "after the rollouts, whose requests it takes"})
 	g.add(actor{name: "rollouts", run: r.rollouts.run, stop: r.rollouts.close, why: "after the API; it reads signals of the store"})
 	g.add(actor{name: "scraper", run: r.scraper.Run, why: "after the API: a page that is open sees the end"})
 	g.add(actor{name: "evaluations", run: r.tick, why: "with the API, which it feeds"})
 	g.add(actor{name: "reload", run: r.hangups, why: "before what it changes is torn down"})
 	g.add(actor{name: "api", run: func(ctx context.Context) error {
 		go r.announce()
-		return r.sockets.serve(ctx, r.api)
+		return r.sockets.serve(ctx, r.api, r.events.doors.tempo)
 	}, why: "first: nobody asks a server that is going down"})
 	go func() {
 		<-ctx.Done()
@@ -390,6 +411,9 @@ func (o ServeOptions) loadConfig() (*config.Config, error) {
 			return nil, fmt.Errorf("--rollouts: %w", err)
 		}
 		cfg.Rollscope.Rollouts = append(cfg.Rollscope.Rollouts, config.Rollout{Path: path})
+	}
+	if err := checkLogs(o.Events.Logs); err != nil {
+		return nil, err
 	}
 	switch {
 	case o.RouterIP != "" && o.RouterPort > 0:

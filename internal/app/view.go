@@ -339,7 +339,7 @@ func (v *viewer) serve(ctx context.Context, ui *web.UI) (err error) {
 		<-ctx.Done()
 		return nil
 	}, why: "after the pages that show them"})
-	g.add(actor{name: "api", run: func(ctx context.Context) error { return sockets.serve(ctx, a) }, why: "first: nobody asks a server that is going down"})
+	g.add(actor{name: "api", run: func(ctx context.Context) error { return sockets.serve(ctx, a, nil) }, why: "first: nobody asks a server that is going down"})
 	fmt.Fprintf(v.Out, "%s/rollouts\n", sockets.url())
 	if v.started != nil {
 		v.started(sockets.url())

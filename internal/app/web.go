@@ -143,9 +143,20 @@ func (s *sockets) strangers() bool {
 	return !s.auth.Configured() && len(s.tokens) == 0 && !api.LoopbackOnly(s.addrs())
 }
 
-func (s *sockets) serve(ctx context.Context, a *api.API) error {
-	return a.Serve(ctx, s.listeners, s.opts.ConfigFile)
+// serve answers on all sockets, and on tempo's, which may be nil, in Tempo's language.
+func (s *sockets) serve(ctx context.Context, a *api.API, tempo net.Listener) error {
+	var list []api.Listener
+	for _, l := range s.listeners {
+		list = append(list, api.Listener{Listener: l, Handler: a})
+	}
+	if tempo != nil {
+		list = append(list, api.Listener{Listener: tempo, Handler: a.Tempo()})
+	}
+	return a.ServeAll(ctx, list, s.opts.ConfigFile)
 }
+
+// address is host:port of the first socket: the instance of our own series.
+func (s *sockets) address() string { return s.listeners[0].Addr().String() }
 
 func (s *sockets) close() {
 	for _, l := range s.listeners {

@@ -112,6 +112,7 @@ func TestLoadErrors(t *testing.T) {
 		{"forward twice", "rollscope:\n  traces:\n    forward:\n      - endpoint: h:4317\n      - endpoint: h:4317\n", 5, "defined twice"},
 		{"logs without a path", "rollscope:\n  logs:\n    - engine: h:1\n", 3, "a file or a pattern"},
 		{"logs with half a pattern", "rollscope:\n  logs:\n    - path: \"a[\"\n", 3, "is no pattern"},
+		{"no socket", "rollscope:\n  logs:\n    - path: syslog+http://x:1\n", 3, "syslog+tcp://HOST:PORT"},
 		{"no such time zone", "rollscope:\n  logs:\n    - path: a.log\n      timezone: Mars/Olympus\n", 4, "time zone database"},
 		{"short retention", "rollscope:\n  events:\n    retention: 1h\n", 3, "one day is the least"},
 		{"size without sense", "rollscope:\n  events:\n    max_size: big\n", 3, "is not a size"},

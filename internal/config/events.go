@@ -36,8 +36,9 @@ type Forward struct {
 	Endpoint string            `yaml:"endpoint"` // http(s)://HOST:PORT for OTLP/HTTP, HOST:PORT or grpc(s)://HOST:PORT for gRPC
 	Headers  map[string]string `yaml:"headers"`
 	// All sends what sampling throws away too.
-	All      bool   `yaml:"all"`
-	Insecure bool   `yaml:"insecure"` // gRPC without TLS; so is HOST:PORT on loopback
+	All bool `yaml:"all"`
+	// Insecure takes any certificate of grpcs:// and https://.
+	Insecure bool   `yaml:"insecure"`
 	CAFile   string `yaml:"ca_file"`
 	MaxQueue string `yaml:"max_queue"` // of the queue on disk, as 1GB
 	Line     int    `yaml:"-"`
@@ -45,7 +46,7 @@ type Forward struct {
 
 // LogFile is a set of log files to follow.
 type LogFile struct {
-	Path string `yaml:"path"` // a file or a pattern, as /var/log/sglang/*.log
+	Path string `yaml:"path"` // a file or a pattern, as /var/log/sglang/*.log; - is the standard input, syslog+tcp://HOST:PORT a socket
 	// Engine is the instance (HOST:PORT as scraped) that writes it; empty for one that the lines name.
 	Engine  string `yaml:"engine"`
 	Service string `yaml:"service"`
@@ -137,7 +138,7 @@ func (d *document) checkEvents(r *Rollscope, each func(string, func(int, *yaml.N
 				fail(at(n, "timezone"), "timezone: %q is no name of the time zone database: write one as Europe/Berlin, or UTC", l.Timezone)
 			}
 		}
-		if l.Path != "-" {
+		if l.Path != "-" && !IsSyslog(l.Path) {
 			l.Path = d.join(l.Path)
 		}
 	})
@@ -180,11 +181,21 @@ func CheckLogPath(path string) error {
 	if path == "" {
 		return errors.New("is missing; write a file or a pattern, as /var/log/sglang/*.log")
 	}
+	if rest, ok := strings.CutPrefix(path, "syslog+"); ok {
+		u, err := url.Parse(rest)
+		if err != nil || u.Scheme != "tcp" && u.Scheme != "udp" || u.Port() == "" || strings.Trim(u.Path, "/") != "" {
+			return fmt.Errorf("%q is no socket for syslog: write syslog+tcp://HOST:PORT or syslog+udp://HOST:PORT", path)
+		}
+		return nil
+	}
 	if _, err := filepath.Match(path, "x"); err != nil {
 		return fmt.Errorf("%q is no pattern: a [ without its ], or a \\ at the end", path)
 	}
 	return nil
 }
+
+// IsSyslog tells a socket from a file.
+func IsSyslog(path string) bool { return strings.HasPrefix(path, "syslog+") }
 
 // checkEndpoint says what is wrong with a collector's address.
 func checkEndpoint(s string) error {
