@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollscope/rollscope/internal/app"
 	"github.com/rollscope/rollscope/internal/sim"
 )
 
@@ -27,7 +28,7 @@ import (
 const asMain = "ROLLSCOPE_TEST_AS_MAIN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asMain) != "" {
+	if os.Getenv(asMain) != "" || len(os.Args) > 1 && os.Args[1] == app.ChildCommand {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())

@@ -15,6 +15,8 @@ mount, and another process may still be writing it.
 `)
 	cmd.Arg("dir", "Data directory.").Required().StringVar(&o.Dir)
 	webFlags(cmd, &o.Web)
+	cmd.Flag("traces.tempo", "Address for Grafana's Tempo data source.").PlaceHolder("HOST:PORT").StringVar(&o.Events.Tempo)
+	cmd.Flag("events.url", "Spans, logs and requests are in this VictoriaLogs, and not in the directory.").PlaceHolder("URL").StringVar(&o.Events.URL)
 	cmd.Action(func(*kingpin.ParseContext) error {
 		o.Logger, o.Version, o.Out = e.logger(), e.version, e.out
 		return app.Replay(e.ctx, *o)

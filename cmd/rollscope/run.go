@@ -12,6 +12,8 @@ import (
 	"text/template"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/rollscope/rollscope/internal/app"
 )
 
 // Exit codes, the same for every command.
@@ -67,7 +69,7 @@ func (e *env) logger() *slog.Logger {
 var commands = []func(*kingpin.Application, *env){
 	addServe, addDemo, addReplay,
 	addQuery, addTop, addExplain,
-	addView, addPerf, addConvert,
+	addView, addPerf, addConvert, addLogs,
 	addSnapshot, addLint, addExport, addSim,
 }
 
@@ -102,6 +104,9 @@ func joinDash(args []string) []string {
 }
 
 func run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
+	if len(args) > 0 && args[0] == app.ChildCommand { // with flags of its own, for nobody to type
+		return app.EventsChild(args[1:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	e := &env{ctx: ctx, in: in, out: out, err: errOut, version: version}

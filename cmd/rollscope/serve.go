@@ -16,6 +16,7 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
   rollscope serve --scrape 10.0.0.11:30000 --scrape 10.0.0.12:30000
   rollscope serve --scrape-from-log /runs/7/train.log --storage.tsdb.path /runs/7/tsdb
   rollscope serve --rollouts '/runs/7/debug/rollout_{rollout_id}.pt' --storage.tsdb.path /runs/7/tsdb
+  rollscope serve --scrape 10.0.0.11:30000 --logs '/runs/7/logs/*.log' --traces.otlp-grpc 10.0.0.5:4317
   rollscope serve --config.file=prometheus.yml --storage.tsdb.path=data --storage.tsdb.retention.time=7d
 `)
 	cmd.Flag("config.file", "Configuration: a prometheus.yml, with an optional section rollscope.").StringVar(&o.ConfigFile)
@@ -25,6 +26,8 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
 	cmd.Flag("sglang-router-ip", "Address of slime's router, as in slime's own flag.").StringVar(&o.RouterIP)
 	cmd.Flag("sglang-router-port", "Port of slime's router.").IntVar(&o.RouterPort)
 	cmd.Flag("rollouts", "Watch for rollout dumps (repeatable): slime's --save-debug-rollout-data.").PlaceHolder("'DIR/rollout_{rollout_id}.pt'").StringsVar(&o.Rollouts)
+	cmd.Flag("logs", "Follow log files (repeatable); - is the standard input, syslog+tcp://HOST:PORT a socket.").PlaceHolder("'DIR/*.log'").StringsVar(&o.Events.Logs)
+	eventFlags(cmd, &o.Events)
 	storeFlags(cmd, &o.Store)
 	webFlags(cmd, &o.Web)
 	cmd.Flag("web.enable-remote-write-receiver", "Accept samples at /api/v1/write.").BoolVar(&o.RemoteWriteReceiver)
@@ -49,6 +52,17 @@ func storeFlags(cmd *kingpin.CmdClause, s *app.StoreOptions) {
 	cmd.Flag("query.max-concurrency", "So many queries at a time.").Default("20").IntVar(&s.QueryConcurrency)
 	cmd.Flag("query.max-samples", "A query may load this many samples.").Default("50000000").IntVar(&s.QuerySamples)
 	cmd.Flag("query.lookback-delta", "How long a sample is current.").Default("5m").SetValue(duration(&s.Lookback))
+}
+
+// eventFlags are those of spans, logs and requests; what is not given stands in the configuration.
+func eventFlags(cmd *kingpin.CmdClause, o *app.EventOptions) {
+	cmd.Flag("traces.otlp-grpc", "Address for OTLP over gRPC, or off. Unless set anywhere, 127.0.0.1:4317 when it is free.").PlaceHolder("HOST:PORT").StringVar(&o.OTLPGRPC)
+	cmd.Flag("traces.otlp-http", "Address for OTLP over HTTP, or off. Unless set anywhere, 127.0.0.1:4318 when it is free; the main address takes OTLP too, below /v1.").PlaceHolder("HOST:PORT").StringVar(&o.OTLPHTTP)
+	cmd.Flag("traces.tempo", "Address for Grafana's Tempo data source, or off. Unless set anywhere, 127.0.0.1:3200 when it is free.").PlaceHolder("HOST:PORT").StringVar(&o.Tempo)
+	cmd.Flag("events.retention", "Keep spans, logs and requests this long; unless set anywhere, 30d.").PlaceHolder("30d").SetValue(duration(&o.Retention))
+	cmd.Flag("events.max-size", "Keep at most this many bytes of them, as 50GB.").BytesVar(&o.MaxBytes)
+	cmd.Flag("events.fsync", "Acknowledge what is on the disk, and not only with the operating system: a power cut loses nothing either.").BoolVar(&o.Fsync)
+	cmd.Flag("events.url", "Keep them in this VictoriaLogs instead of our own.").PlaceHolder("URL").StringVar(&o.URL)
 }
 
 func webFlags(cmd *kingpin.CmdClause, w *app.WebOptions) {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alecthomas/units"
 	"github.com/prometheus/client_golang/prometheus"
 	promcommon "github.com/prometheus/common/config"
 	"go.yaml.in/yaml/v3"
@@ -24,6 +25,7 @@ import (
 	"github.com/rollscope/rollscope/internal/config"
 	"github.com/rollscope/rollscope/internal/enginelog"
 	"github.com/rollscope/rollscope/internal/eventstore"
+	"github.com/rollscope/rollscope/internal/eventstore/child"
 	"github.com/rollscope/rollscope/internal/holdlog"
 	"github.com/rollscope/rollscope/internal/logpush"
 	"github.com/rollscope/rollscope/internal/logstore"
@@ -38,7 +40,7 @@ type EventOptions struct {
 	OTLPGRPC, OTLPHTTP, Tempo string // addresses, "off" for none; "" leaves it to the file
 	Logs                      []string
 	Retention                 time.Duration // 0 leaves it to the file
-	MaxBytes                  int64
+	MaxBytes                  units.Base2Bytes
 	Fsync                     bool
 	URL                       string
 
@@ -48,6 +50,9 @@ type EventOptions struct {
 
 // ChildCommand is the hidden command that runs the event store's process.
 const ChildCommand = "events-child"
+
+// EventsChild is the event store's process; it returns the exit code.
+func EventsChild(args []string) int { return child.Main(args) }
 
 // Default addresses, taken when they are free.
 const (
@@ -98,14 +103,9 @@ func openEvents(ctx context.Context, dir string, o EventOptions, cfg *config.Con
 	p := &eventPart{log: logger.With("component", "events"), opts: o, first: cfg.Rollscope, changes: make(chan struct{}, 1)}
 	home := filepath.Join(dir, "rollscope")
 	p.dir = home
-	if o.Child == nil {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("the event store runs this program again, and its file cannot be found: %w", err)
-		}
-		o.Child = func(ctx context.Context, args ...string) *exec.Cmd {
-			return exec.CommandContext(ctx, self, append([]string{ChildCommand}, args...)...)
-		}
+	command, err := o.command()
+	if err != nil {
+		return nil, err
 	}
 	ev := cfg.Rollscope.Events
 	url := o.URL
@@ -116,7 +116,7 @@ func openEvents(ctx context.Context, dir string, o EventOptions, cfg *config.Con
 	if retention == 0 {
 		retention = ev.RetentionTime()
 	}
-	size := o.MaxBytes
+	size := int64(o.MaxBytes)
 	if size == 0 {
 		size = ev.MaxBytes()
 	}
@@ -129,7 +129,7 @@ func openEvents(ctx context.Context, dir string, o EventOptions, cfg *config.Con
 		}
 	}()
 	p.store, err = eventstore.Open(ctx, eventstore.Options{
-		Dir: home, URL: url, Command: o.Child, Retention: retention, MaxBytes: size, MinFreeBytes: ev.MinFreeBytes(),
+		Dir: home, URL: url, Command: command, Retention: retention, MaxBytes: size, MinFreeBytes: ev.MinFreeBytes(),
 		Fsync: o.Fsync || ev.Fsync, Logger: logger, Registerer: reg,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/config"
 	"github.com/rollscope/rollscope/internal/metricstore"
 	"github.com/rollscope/rollscope/internal/rolloutstore"
 	"github.com/rollscope/rollscope/internal/signal"
@@ -24,6 +26,7 @@ type ArchiveOptions struct {
 	Dir     string
 	Logger  *slog.Logger
 	Version string
+	Events  EventOptions // of these only URL and Child
 
 	hosts  api.Hosts
 	access api.Access
@@ -33,6 +36,7 @@ type ArchiveOptions struct {
 type Archive struct {
 	store    *metricstore.Archive
 	rollouts *rollouts
+	events   *eventArchive // nil: none
 	api      *api.API
 }
 
@@ -56,7 +60,11 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	runs := newRollouts(index, openKept(store.Dir(), o.Logger))
-	a, err := api.New(api.Options{
+	events, err := openEventArchive(ctx, store.Dir(), o.Events, o.Logger)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	options := api.Options{
 		Mode: api.ModeArchive, Version: o.Version, Dir: store.Dir(), Logger: o.Logger,
 		Registerer: registry, Gatherer: registry, Hosts: o.hosts, Access: o.access,
 		Reader: api.NewStoreReader(faces.reader), Catalog: faces, Boards: faces,
@@ -64,12 +72,13 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 		Rollouts:   runs, Timelines: runs,
 		Notices: func() []api.Warning { return api.FromNotices(store.Notices()) },
 		UI:      ui,
-	})
-	if err != nil {
-		_ = store.Close()
-		return nil, err
 	}
-	return &Archive{store: store, rollouts: runs, api: a}, nil
+	events.face(&options)
+	a, err := api.New(options)
+	if err != nil {
+		return nil, errors.Join(err, events.close(), store.Close())
+	}
+	return &Archive{store: store, rollouts: runs, events: events, api: a}, nil
 }
 
 // openIndexOf opens the rollouts of a data directory to read; a directory without any has none.
@@ -77,7 +86,8 @@ func openIndexOf(dir string, logger *slog.Logger) (*rolloutstore.Store, error) {
 	return rolloutstore.Open(filepath.Join(dir, "rollscope", "rollouts"), rolloutstore.Options{ReadOnly: true, Logger: logger})
 }
 
-// refresh looks again at a directory that another process still writes.
+// refresh looks again at a directory that another process still writes. Events are not looked at again:
+// they stay as they were when the directory was opened.
 func (a *Archive) refresh(ctx context.Context, logger *slog.Logger) error {
 	err := a.store.Refresh(ctx)
 	index, openErr := openIndexOf(a.store.Dir(), logger)
@@ -93,7 +103,7 @@ func (a *Archive) Handler() http.Handler { return a.api }
 // Close ends running queries' stores and removes the copy of the log.
 func (a *Archive) Close() error {
 	a.api.Close()
-	return a.store.Close()
+	return errors.Join(a.events.close(), a.store.Close())
 }
 
 // ReplayOptions configure [Replay].
@@ -103,6 +113,7 @@ type ReplayOptions struct {
 	Logger  *slog.Logger
 	Version string
 	Out     io.Writer
+	Events  EventOptions // of these only Tempo, URL and Child
 
 	started func(url string)
 }
@@ -117,11 +128,18 @@ func Replay(ctx context.Context, o ReplayOptions) error {
 		return err
 	}
 	archive, err := OpenArchive(ctx, ArchiveOptions{
-		Dir: o.Dir, Logger: o.Logger, Version: o.Version, hosts: sockets.hosts(), access: sockets.access(),
+		Dir: o.Dir, Logger: o.Logger, Version: o.Version, Events: o.Events, hosts: sockets.hosts(), access: sockets.access(),
 	})
 	if err != nil {
 		sockets.close()
 		return err
+	}
+	var tempo net.Listener
+	if archive.events != nil && o.Events.Tempo != "" && o.Events.Tempo != config.Off {
+		if tempo, err = net.Listen("tcp", o.Events.Tempo); err != nil {
+			sockets.close()
+			return errors.Join(fmt.Errorf("--traces.tempo: %w", err), archive.Close())
+		}
 	}
 	for _, n := range archive.store.Notices() {
 		o.Logger.Warn(n.Message, "where", n.Where, "do", n.Hint)
@@ -150,7 +168,7 @@ func Replay(ctx context.Context, o ReplayOptions) error {
 		if o.started != nil {
 			go o.started(sockets.url())
 		}
-		return sockets.serve(ctx, archive.api, nil)
+		return sockets.serve(ctx, archive.api, tempo)
 	}, why: "first: nobody asks a server that is going down"})
 	return g.run(ctx)
 }

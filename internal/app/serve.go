@@ -210,7 +210,7 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 		Reader: api.NewStoreReader(r.faces.reader), Catalog: r.faces, Boards: r.faces,
 		Targets: api.ScrapeTargets{Manager: r.scraper}, Rules: api.StoreRules(r.rules),
 		Rollouts: r.rollouts.face, Timelines: r.rollouts.face,
-		Traces: r.events.traces, Requests: r.events.requests, Logs: r.events.face(), Events: r.events.face(),
+		Traces: r.events.traces, Requests: r.events.requests, TraceRequest: r.events.requests.OfTrace, Logs: r.events.face(), Events: r.events.face(),
 		Prometheus: api.Prometheus{
 			Engine: r.store.Engine(), Queryable: r.store.Queryable(), Exemplars: r.store.ExemplarQueryable(),
 			Appendable: r.store.Appendable(), DB: r.store.DB, Scrape: r.scraper.Prom(),
