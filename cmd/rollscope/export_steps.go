@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -53,9 +54,27 @@ func exportSteps(e *env, o app.ExportStepsOptions, since string) error {
 	}
 	o.Logger, o.Version = e.logger(), e.version
 	st, err := app.ExportSteps(e.ctx, o)
-	fmt.Fprintf(e.out, "%d steps written with %d points, %d steps were there already\n", st.Steps, st.Points, st.Published)
+	refused := trackerStats(e.out, st)
+	if err != nil {
+		return badInput("%w", err)
+	}
+	if o.Bundle != "" {
+		fmt.Fprintln(e.out, o.Bundle)
+	}
+	if refused {
+		return &exitError{code: exitNo}
+	}
+	if o.What == "wandb" && o.Bundle == "" {
+		fmt.Fprintf(e.out, "upload with: wandb sync %s\n", strings.TrimSuffix(o.Dir, "/")+"/offline-run-*")
+	}
+	return nil
+}
+
+// trackerStats says what a tracker did, and whether it refused anything.
+func trackerStats(w io.Writer, st tracker.Stats) (refused bool) {
+	fmt.Fprintf(w, "%d steps written with %d points, %d steps were there already\n", st.Steps, st.Points, st.Published)
 	if st.Unknown > 0 {
-		fmt.Fprintf(e.out, "%d points have no value and are left out\n", st.Unknown)
+		fmt.Fprintf(w, "%d points have no value and are left out\n", st.Unknown)
 	}
 	var reasons []string
 	for reason, n := range st.Rejected {
@@ -65,19 +84,7 @@ func exportSteps(e *env, o app.ExportStepsOptions, since string) error {
 	}
 	slices.Sort(reasons)
 	for _, r := range reasons {
-		fmt.Fprintln(e.out, r)
+		fmt.Fprintln(w, r)
 	}
-	if err != nil {
-		return badInput("%w", err)
-	}
-	if o.Bundle != "" {
-		fmt.Fprintln(e.out, o.Bundle)
-	}
-	if len(reasons) > 0 {
-		return &exitError{code: exitNo}
-	}
-	if o.What == "wandb" && o.Bundle == "" {
-		fmt.Fprintf(e.out, "upload with: wandb sync %s\n", strings.TrimSuffix(o.Dir, "/")+"/offline-run-*")
-	}
-	return nil
+	return len(reasons) > 0
 }

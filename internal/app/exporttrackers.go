@@ -19,11 +19,12 @@ import (
 
 // ExportStepsOptions configure [ExportSteps].
 type ExportStepsOptions struct {
-	What   string   // tensorboard, wandb
-	Dir    string   // where event files or offline runs are written
-	Dumps  []string // dumps, in any order; or
-	Data   string   // a data directory, whose index has them already
-	Run    string   // the name of the dumps' run; of Data the only run that is exported
+	What   string         // tensorboard, wandb
+	Dir    string         // where event files or offline runs are written
+	Dumps  []string       // dumps, in any order; or
+	Data   string         // a data directory, whose index has them already; or
+	Steps  []tracker.Step // as something else has read them
+	Run    string         // the name of the dumps' run; of Data the only run that is exported
 	Since  time.Time
 	Bundle string // of wandb: also pack the offline runs into this .tar.gz
 	Strict bool
@@ -81,6 +82,9 @@ func ExportSteps(ctx context.Context, o ExportStepsOptions) (tracker.Stats, erro
 
 // steps are those to export. The error is of dumps that could not be read; the others are there.
 func (o ExportStepsOptions) steps(ctx context.Context) ([]tracker.Step, error) {
+	if o.Steps != nil {
+		return o.Steps, nil
+	}
 	if o.Data != "" {
 		return o.recorded()
 	}

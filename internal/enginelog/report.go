@@ -21,8 +21,12 @@ type ReportOptions struct {
 	Zone   *time.Location // of times without one; nil: not known, taken as UTC unless ModTime tells
 	// ModTime is when the file last changed: it tells the zone, and the date of times of day. Zero: not known.
 	ModTime  time.Time
-	JSON     bool // write the Summary as JSON instead of text
-	Examples int  // of lines that no grammar reads; 0: 5
+	JSON     bool   // write the Summary as JSON instead of text
+	Examples int    // of lines that no grammar reads; 0: 5
+	Engine   string // that writes the log, for Each
+	// Each gets every record in the order of the lines; nil: nobody. Its error ends the reading and is
+	// returned as it is.
+	Each func(*Record) error
 }
 
 // Summary is what a log file holds.
@@ -152,7 +156,9 @@ func Summarize(r io.Reader, o ReportOptions) (Summary, error) {
 		}
 	}
 	for _, line := range head {
-		g.line(line, 0)
+		if err := g.line(line, 0); err != nil {
+			return g.s, err
+		}
 	}
 	for {
 		line, long, err := readLine(in)
@@ -163,7 +169,9 @@ func Summarize(r io.Reader, o ReportOptions) (Summary, error) {
 			} else if err != nil {
 				m = Unterminated
 			}
-			g.line(line, m)
+			if err := g.line(line, m); err != nil {
+				return g.s, err
+			}
 		}
 		if errors.Is(err, io.EOF) {
 			break
@@ -173,7 +181,9 @@ func Summarize(r io.Reader, o ReportOptions) (Summary, error) {
 		}
 	}
 	if rec, ok := g.p.Flush(); ok {
-		g.add(&rec)
+		if err := g.add(&rec); err != nil {
+			return g.s, err
+		}
 	}
 	return g.finish(), nil
 }
@@ -266,7 +276,7 @@ func newGathering(o ReportOptions) *gathering {
 	if o.Examples == 0 {
 		o.Examples = 5
 	}
-	opt := Options{Source: o.Source, Zone: o.Zone}
+	opt := Options{Source: o.Source, Engine: o.Engine, Zone: o.Zone}
 	if !o.ModTime.IsZero() {
 		opt.Reference = o.ModTime.UnixNano()
 	}
@@ -274,17 +284,24 @@ func newGathering(o ReportOptions) *gathering {
 		classes: map[Class]*classTimes{}, rids: map[string]bool{}, hungRanks: map[string]bool{}, usage: math.NaN(), queue: math.NaN()}
 }
 
-func (g *gathering) line(b []byte, m Mark) {
-	if rec, ok := g.p.Line(b, 0); ok {
-		rec.Marks |= m
-		g.add(&rec)
+func (g *gathering) line(b []byte, m Mark) error {
+	rec, ok := g.p.Line(b, 0)
+	if !ok {
+		return nil
 	}
+	rec.Marks |= m
+	return g.add(&rec)
 }
 
 // maxNames bounds what is told apart by name.
 const maxNames = 1_000_000
 
-func (g *gathering) add(r *Record) {
+func (g *gathering) add(r *Record) error {
+	if g.o.Each != nil {
+		if err := g.o.Each(r); err != nil {
+			return err
+		}
+	}
 	s := &g.s
 	s.Lines++
 	g.formats[r.Format]++
@@ -352,6 +369,7 @@ func (g *gathering) add(r *Record) {
 		}
 		g.steps = append(g.steps, v)
 	}
+	return nil
 }
 
 // watch notes what a note may be made of.
