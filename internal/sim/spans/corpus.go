@@ -15,7 +15,8 @@ import (
 )
 
 // Corpus is some minutes of a fleet's traces as OTLP requests, made once and sent again and again: each round
-// has other ids and the times of its own. So a load of any rate costs little to make.
+// has other ids and the times of its own. So a load of any rate costs little to make. Requests have the spans of
+// all processes in the order in which they are exported, as from a collector that gathers them.
 type Corpus struct {
 	Spans    int           // of one round
 	Traces   int           // of one round
@@ -26,12 +27,11 @@ type Corpus struct {
 
 // request is the body of one export and what changes in it.
 type request struct {
-	body    []byte
-	spans   int
-	ids     []int // offsets of 8 bytes that a round's salt is applied to
-	times   []int // offsets of times
-	hex     []place
-	process string
+	body  []byte
+	spans int
+	ids   []int // offsets of 8 bytes that a round's salt is applied to
+	times []int // offsets of times
+	hex   []place
 }
 
 // place is hex digits of an id in a text: those of a whole rid, or its beginning, or a number without zeros.
@@ -44,22 +44,24 @@ type CorpusOptions struct {
 	For    time.Duration // of the fleet's time; default 2 minutes
 	Warm   time.Duration // before that, not traced; default 30 s
 	Batch  int           // spans of a request at most; default 512, as OpenTelemetry's exporters send
-	Max    int           // spans at most; default 500,000
+	Max    int           // spans at most; default 200,000
 }
+
+const defaultLength = 2 * time.Minute
 
 // NewCorpus runs the fleet and keeps what its traces would be.
 func NewCorpus(o CorpusOptions) (*Corpus, error) {
 	if o.For <= 0 {
-		o.For = 2 * time.Minute
+		o.For = defaultLength
 	}
 	if o.Warm <= 0 {
 		o.Warm = 30 * time.Second
 	}
 	if o.Batch <= 0 {
-		o.Batch = 512
+		o.Batch = defaultBatch
 	}
 	if o.Max <= 0 {
-		o.Max = 500_000
+		o.Max = 200_000
 	}
 	r, err := New(o.Traces)
 	if err != nil {
@@ -74,30 +76,21 @@ func NewCorpus(o CorpusOptions) (*Corpus, error) {
 	from := f.Now()
 	c := &Corpus{}
 	traces := map[span.TraceID]bool{}
-	held := map[string][]span.Span{}
-	var order []string
-	flush := func(process string) {
-		spans := held[process]
-		if len(spans) == 0 {
-			return
-		}
-		held[process] = nil
-		q := request{body: span.AppendTraces(nil, spans), spans: len(spans), process: process}
+	var held []span.Span
+	flush := func() {
+		q := request{body: span.AppendTraces(nil, held), spans: len(held)}
 		q.index()
 		c.requests = append(c.requests, q)
-		c.Spans += len(spans)
+		c.Spans += len(held)
+		held = held[:0]
 	}
 	take := func(to time.Time) {
 		for _, s := range r.Due(to) {
-			process := s.Service + "/" + s.ScopeName
-			if _, ok := held[process]; !ok {
-				order = append(order, process)
-			}
-			held[process] = append(held[process], s)
+			held = append(held, s)
 			traces[s.Trace] = true
 			c.end = max(c.end, s.End)
-			if len(held[process]) >= o.Batch {
-				flush(process)
+			if len(held) >= o.Batch {
+				flush()
 			}
 		}
 	}
@@ -107,8 +100,8 @@ func NewCorpus(o CorpusOptions) (*Corpus, error) {
 		take(f.Now())
 	}
 	take(f.Now().Add(time.Hour)) // what waits
-	for _, p := range order {
-		flush(p)
+	if len(held) > 0 {
+		flush()
 	}
 	if c.Spans == 0 {
 		return nil, fmt.Errorf("sim traces: the fleet finished no request within %s: give it more time or another load", o.For)

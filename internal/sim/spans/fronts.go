@@ -57,7 +57,7 @@ func (t *trace) cut(i int) {
 // span, which the engine's are below.
 func (t *trace) dynamo(c sim.Call) span.ID {
 	fe := t.r.processOf(c.Front, "dynamo-frontend", "dynamo", "1.2.0", "rust")
-	worker := t.r.processOf(c.Member, "dynamo-worker-sglang", "dynamo", "1.2.0", "rust")
+	worker := t.r.processOf(c.Member, "dynamo-worker-sglang", "dynamo", "1.2.0", "rust", instance(c))
 	fe.delay, worker.delay = time.Second, time.Second
 	id := t.id.String()
 	request := c.RID[:8] + "-" + c.RID[8:12] + "-" + c.RID[12:16] + "-" + c.RID[16:20] + "-" + c.RID[20:]
@@ -164,7 +164,7 @@ func (r *Renderer) vllm(c sim.Call) {
 	}
 	key := mix(c.ID ^ uint64(c.Attempt)<<56)
 	t := r.trace(fullTrace(c.RID), key)
-	p := r.processOf(c.Member, "vllm", "vllm.llm_engine", "", "python")
+	p := r.processOf(c.Member, "vllm", "vllm.llm_engine", "", "python", instance(c))
 	p.delay = 5 * time.Second
 	a := []span.Attr{
 		text("gen_ai.response.model", c.Model), text("gen_ai.request.id", "chatcmpl-"+c.RID), float("gen_ai.request.top_p", 0.95), num("gen_ai.request.max_tokens", c.Limit),

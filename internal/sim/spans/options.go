@@ -15,6 +15,9 @@ type Options struct {
 	// 0 adds nothing.
 	Attributes int
 
+	// Share of the requests that are traced at all, as a head sampler would have it, whole traces; default 1.
+	Share float64
+
 	Split    float64 // share of PD requests whose router passes no trace context, so that the halves are two traces; default 0.3
 	Agents   float64 // share of conversations without a router or frontend that an agent leads, with tools; default 0.3
 	ToolFail float64 // share of tool calls that fail; default 0.04
@@ -42,7 +45,7 @@ func (o Options) withDefaults() (Options, error) {
 		v    *float64
 		d    float64
 	}{
-		{"Split", &o.Split, 0.3}, {"Agents", &o.Agents, 0.3}, {"ToolFail", &o.ToolFail, 0.04}, {"Late", &o.Late, 0.01}, {"Orphans", &o.Orphans, 0.005},
+		{"Share", &o.Share, 1}, {"Split", &o.Split, 0.3}, {"Agents", &o.Agents, 0.3}, {"ToolFail", &o.ToolFail, 0.04}, {"Late", &o.Late, 0.01}, {"Orphans", &o.Orphans, 0.005},
 		{"Broken", &o.Broken, 0.005}, {"Skewed", &o.Skewed, 0.2}, {"Dropped", &o.Dropped, 0.01},
 	} {
 		switch {

@@ -43,6 +43,9 @@ func New(o Options) (*Renderer, error) {
 
 // Call renders one call. The spans wait until their exporters would send them, see [Renderer.Due].
 func (r *Renderer) Call(c sim.Call) {
+	if r.o.Share < 1 && !r.chance("share", c.ID, r.o.Share) {
+		return
+	}
 	switch c.Kind {
 	case sim.VLLM:
 		r.vllm(c)
@@ -146,6 +149,9 @@ func (r *Renderer) processOf(member, service, scope, version, language string, e
 	}
 	return p
 }
+
+// instance names the engine of a call in a resource. Engines leave it to OTEL_RESOURCE_ATTRIBUTES.
+func instance(c sim.Call) span.Attr { return text("service.instance.id", c.Addr) }
 
 // trace is the spans of one call as they are made.
 type trace struct {

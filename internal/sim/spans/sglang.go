@@ -75,7 +75,7 @@ func (r *Renderer) unserved(c sim.Call) {
 // engine makes the spans of an SGLang engine, and says which of them nobody exports.
 func (t *trace) engine(c sim.Call, parent span.ID) (lost map[int]bool) {
 	r := t.r
-	p := r.processOf(c.Member, "sglang", "sglang server", "", "python")
+	p := r.processOf(c.Member, "sglang", "sglang server", "", "python", instance(c))
 	level, before := r.o.Level, old(c.Version)
 	role := map[engine.Role]string{engine.Prefill: "prefill", engine.Decode: "decode"}[c.Role]
 	if before { // 0.5.4 to 0.5.9 put a span of the room above
@@ -328,7 +328,7 @@ func (t *trace) steps(c sim.Call, sched int, slice slicer, from, to time.Time, l
 // mooncake are the spans of the transfer engine, which are a trace of their own.
 func (r *Renderer) mooncake(c sim.Call, key uint64) {
 	t := r.trace(lowTrace(key^r.o.Seed^7), key^hashOf("mooncake"))
-	p := r.processOf(c.Member, "sglang", "sglang server", "", "python")
+	p := r.processOf(c.Member, "sglang", "sglang server", "", "python", instance(c))
 	root := t.add(p, span.ID{}, "mooncake_send", 1, c.Sent, c.Ended, text("module", "sglang::mooncake"), text("bootstrap_room", room(c.Room)))
 	t.add(p, t.of(root).ID, "mooncake_worker_send", 1, c.Sent, c.Ended, float("bytes", c.KVBytes))
 	t.export(nil)
