@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/rollscope/rollscope/internal/eventstore/wire"
 )
 
 // parts knows the files of the child's store, for the case that one of them is damaged: the library ends
@@ -30,7 +32,18 @@ type parts struct {
 	rows    int64    // in them, as far as known
 	count   int64
 	anew    map[string]bool // days whose index lost something and is to be made anew
+	probe   probe
 }
+
+// probe is how far the search for a damaged index has come whose day the library did not name.
+type probe int
+
+const (
+	noProbe probe = iota
+	probing       // the next child reads the index of each day and says which before it does
+	probed        // it found nothing
+	gaveUp        // the index of all days was made anew, and that did not help
+)
 
 const (
 	dataDir      = "datadb"
@@ -99,13 +112,12 @@ func (p *parts) setAside(ended error) int {
 	if !strings.Contains(line, "FATAL") && !strings.Contains(line, "BUG") {
 		return 0
 	}
-	at := strings.Index(line, p.dir)
-	if at < 0 {
-		return 0
+	var m []string
+	if at := strings.Index(line, p.dir); at >= 0 {
+		m = partPath.FindStringSubmatch(line[at:])
 	}
-	m := partPath.FindStringSubmatch(line[at:])
 	if m == nil || m[2] == "" {
-		return 0
+		return p.unnamed(exit.said, line)
 	}
 	day, kind, name := m[1], m[2], m[3]
 	switch {
@@ -115,6 +127,66 @@ func (p *parts) setAside(ended error) int {
 		return p.remove(day, kind, name, line)
 	}
 	return 0
+}
+
+// unnamed deals with a child that ended over what stands in an index of streams, which has no checksums,
+// without saying of which day: the next child is asked to find out before it does anything else.
+func (p *parts) unnamed(said, line string) int {
+	if !strings.Contains(said, "/lib/mergeset/") && !strings.Contains(said, "/logstorage/indexdb.go") && !strings.Contains(said, "/logstorage/stream_tags.go") {
+		return 0
+	}
+	p.mu.Lock()
+	was := p.probe
+	p.mu.Unlock()
+	next, n := probing, 0
+	switch was {
+	case probing:
+		next = noProbe
+		if at := strings.LastIndex(said, wire.Probing); at >= 0 {
+			day, _, _ := strings.Cut(said[at+len(wire.Probing):], "\n")
+			n = p.removeIndex(strings.TrimSpace(day), line)
+		}
+	case probed:
+		next = gaveUp
+		days, _ := os.ReadDir(filepath.Join(p.dir, "partitions"))
+		for _, d := range days {
+			n += p.removeIndex(d.Name(), line)
+		}
+	case gaveUp:
+		next = gaveUp
+	}
+	p.mu.Lock()
+	p.probe = next
+	p.mu.Unlock()
+	return n
+}
+
+// removeIndex moves all parts of a day's index away.
+func (p *parts) removeIndex(day, why string) (n int) {
+	names, err := readParts(filepath.Join(p.dir, "partitions", day, indexDir))
+	if err != nil {
+		return p.rebuild(day, indexDir, err.Error())
+	}
+	for _, name := range names {
+		n += p.remove(day, indexDir, name, why)
+	}
+	return n
+}
+
+// probing reports whether the next child has to look for a damaged index.
+func (p *parts) probing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.probe == probing
+}
+
+// foundNothing notes that a child read the index of each day.
+func (p *parts) foundNothing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.probe == probing {
+		p.probe = probed
+	}
 }
 
 // check compares the parts with their lists and their headers, and sets aside what does not fit. No

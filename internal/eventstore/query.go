@@ -43,7 +43,12 @@ func (e *QueryError) Error() string {
 // Query calls fn with the fields of each row found; they are valid during the call only. It returns nil
 // when fn returned [ErrStop], what fn returned otherwise, a [*QueryError] for a query that is wrong, and
 // an error that is [ErrDown] when the store cannot be reached or ended meanwhile.
+//
+// A store that was never written to finds nothing, and starts no process to find it.
 func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field) error) error {
+	if s.sup != nil && !s.sup.isNeeded() && !s.closed.Load() {
+		return nil
+	}
 	const again = 3
 	for try := 1; ; try++ {
 		c, err := s.client(ctx)

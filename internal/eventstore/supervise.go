@@ -62,6 +62,15 @@ func newSupervisor(home string, p *parts, command func(context.Context, ...strin
 // need makes the child start.
 func (v *supervisor) need() { v.needOnce.Do(func() { close(v.needed) }) }
 
+func (v *supervisor) isNeeded() bool {
+	select {
+	case <-v.needed:
+		return true
+	default:
+		return false
+	}
+}
+
 func (v *supervisor) set(change func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -142,7 +151,7 @@ func (v *supervisor) run(ctx context.Context) {
 			v.restarts++
 			v.reason = err.Error()
 			v.failures++
-			if time.Since(began) > wellAfter || aside > 0 {
+			if time.Since(began) > wellAfter || aside > 0 || v.parts.probing() {
 				v.failures = 1
 			}
 		})
@@ -200,6 +209,9 @@ func (v *supervisor) life(ctx context.Context) error {
 	args, anew := slices.Clone(v.args), v.parts.reindex()
 	if len(anew) > 0 {
 		args = append(args, "-reindex", strings.Join(anew, ","))
+	}
+	if v.parts.probing() {
+		args = append(args, "-probe")
 	}
 	cmd := v.command(context.WithoutCancel(ctx), args...)
 	cmd.ExtraFiles = []*os.File{file}
@@ -269,6 +281,7 @@ func (v *supervisor) life(ctx context.Context) error {
 			ready = nil
 			if err == nil {
 				v.parts.reindexed(anew)
+				v.parts.foundNothing()
 				v.set(func() { v.current, v.failures, v.reason = c, 0, "" })
 			} // else it is ending, or ctx ended
 		case err := <-ended:

@@ -43,6 +43,7 @@ func Main(args []string) int {
 	flush := fs.Duration("flush-interval", time.Second, "how long rows may stay in memory only, at least 1s")
 	longest := fs.Duration("max-query-duration", 5*time.Minute, "how long a query may take")
 	anew := fs.String("reindex", "", "days (YYYYMMDD,...) whose index lost a part")
+	search := fs.Bool("probe", false, "read the index of streams of each day and say so before, to find one that ends the process")
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
@@ -102,6 +103,14 @@ func Main(args []string) int {
 			if err := reindex(ctx, day); err != nil {
 				logger.Warnf("%s", err)
 			}
+		}
+		cancel()
+	}
+
+	if *search {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		if err := probe(ctx, *dir, os.Stderr); err != nil {
+			logger.Warnf("%s", err)
 		}
 		cancel()
 	}

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/VictoriaMetrics/VictoriaLogs/app/vlstorage"
 	"github.com/VictoriaMetrics/VictoriaLogs/lib/logstorage"
+
+	"github.com/rollscope/rollscope/internal/eventstore/wire"
 )
 
 // streamFields are the fields that a row's stream is made of, as the client of the store sends them.
@@ -78,4 +83,31 @@ func reindex(ctx context.Context, day string) error {
 			return errors.New("the rows that entered the streams of " + day + " are still being deleted")
 		}
 	}
+}
+
+// probe reads all streams of each day out of its index. A damaged one ends the process; what was written to
+// out last tells which.
+func probe(ctx context.Context, dir string, out io.Writer) error {
+	days, err := os.ReadDir(filepath.Join(dir, "partitions"))
+	if err != nil {
+		return fmt.Errorf("the days of the event store: %w", err)
+	}
+	for _, d := range days {
+		at, err := time.Parse("20060102", d.Name())
+		if err != nil {
+			continue
+		}
+		fmt.Fprintln(out, wire.Probing+d.Name())
+		query := fmt.Sprintf("_time:[%s, %s] | uniq by (_stream)", at.Format(time.RFC3339Nano), at.Add(24*time.Hour-1).Format("2006-01-02T15:04:05.000000000Z"))
+		q, err := logstorage.ParseQuery(query)
+		if err != nil {
+			return fmt.Errorf("%s: %w", query, err)
+		}
+		var stats logstorage.QueryStats
+		err = vlstorage.RunQuery(logstorage.NewQueryContext(ctx, &stats, []logstorage.TenantID{{}}, q, false, nil), func(uint, *logstorage.DataBlock) {})
+		if err != nil {
+			return fmt.Errorf("the streams of %s: %w", d.Name(), err)
+		}
+	}
+	return nil
 }

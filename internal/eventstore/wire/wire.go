@@ -13,6 +13,10 @@ const (
 // Stop is the line on stdin that ends the child in good order. The end of stdin ends it at once.
 const Stop = "stop"
 
+// Probing begins the line, before the day (YYYYMMDD), that a child started with -probe writes to stderr
+// before it reads the index of streams of that day.
+const Probing = "reading the index of streams of "
+
 // ListenFD is the file descriptor of the child's listening socket.
 const ListenFD = 3
 
