@@ -99,14 +99,14 @@ func faultKinds() []faultKind {
 				}
 			}},
 		{FaultInfo: FaultInfo{"engine_down", "connection refused, requests in it are lost; it comes back with its counters kept", firstEngine},
-			begin: stop, end: func(f *Fleet, m *member) {
+			begin: stop(Down), end: func(f *Fleet, m *member) {
 				comeBack(m)
 				if m.server != nil {
 					f.watchMoment(m.server, nil, nil, Up, f.now, 0, 0)
 				}
 			}},
 		{FaultInfo: FaultInfo{"engine_restart", "the process dies and a new one comes up: counters start again at 0, the cache is cold", firstEngine},
-			begin: stop, end: func(f *Fleet, m *member) {
+			begin: stop(Crashed), end: func(f *Fleet, m *member) {
 				comeBack(m)
 				m.began = time.Duration(f.ticks) * Tick
 				switch {
@@ -117,7 +117,7 @@ func faultKinds() []faultKind {
 				}
 			}},
 		{FaultInfo: FaultInfo{"engine_hang", "no progress: requests pile up, gauges stand still, /metrics still answers", firstEngine},
-			set: engines(func(sv *server) { sv.hung = true })},
+			begin: tell(Hung), end: tell(Freed), set: engines(func(sv *server) { sv.hung = true })},
 		{FaultInfo: FaultInfo{"abort_burst", "clients leave: two running or waiting requests a second are aborted", everyEngine},
 			set: engines(func(sv *server) { sv.leaving = 2 })},
 		{FaultInfo: FaultInfo{"idle", "no new requests", everyEngine}, loads: func(l *load) { l.muted = true }},
@@ -138,14 +138,25 @@ func faultKinds() []faultKind {
 	}
 }
 
-func stop(f *Fleet, m *member) {
-	switch {
-	case m.server != nil:
-		m.server.kill(f.now)
-	case m.front != nil:
-		m.front.down = true
-	default:
-		m.gpus.down = true
+// tell only tells those who watch.
+func tell(what MomentKind) func(*Fleet, *member) {
+	return func(f *Fleet, m *member) {
+		if m.server != nil {
+			f.watchMoment(m.server, nil, nil, what, f.now, m.server.requests(), 0)
+		}
+	}
+}
+
+func stop(what MomentKind) func(*Fleet, *member) {
+	return func(f *Fleet, m *member) {
+		switch {
+		case m.server != nil:
+			m.server.kill(f.now, what)
+		case m.front != nil:
+			m.front.down = true
+		default:
+			m.gpus.down = true
+		}
 	}
 }
 

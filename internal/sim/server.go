@@ -146,10 +146,10 @@ func (sv *server) pause(now, d float64) {
 	}
 }
 
-// kill ends the process: everything in it is lost.
-func (sv *server) kill(now float64) {
+// kill ends the process or its connections, as what says: everything in it is lost.
+func (sv *server) kill(now float64, what MomentKind) {
 	sv.down = true // before the fronts try again: not here
-	sv.fleet.watchMoment(sv, nil, nil, Down, now, sv.requests(), 0)
+	sv.fleet.watchMoment(sv, nil, nil, what, now, sv.requests(), 0)
 	for _, s := range sv.scheds {
 		var lost []*request
 		s.each(func(r *request) { lost = append(lost, r) })

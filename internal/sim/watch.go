@@ -114,7 +114,7 @@ type Moment struct {
 
 	What     MomentKind
 	RID      string  // Retract: the request
-	Requests int     // Retract: thrown out; Sweep, Down: in the engine
+	Requests int     // Retract: thrown out; Sweep, Down, Crashed, Hung: in the engine
 	Ratio    float64 // Retract: the new token ratio
 	Seconds  float64 // Pause: how long
 }
@@ -126,8 +126,11 @@ type MomentKind string
 const (
 	Retract MomentKind = "retract" // the KV pool is full: a request goes back into the queue
 	Sweep   MomentKind = "sweep"   // one call aborts everything that runs
-	Down    MomentKind = "down"    // the process is killed
+	Down    MomentKind = "down"    // the process is out of reach, its requests are lost
+	Crashed MomentKind = "crashed" // the process dies
 	Up      MomentKind = "up"      // a process listens again: a new one, or the one that was down
+	Hung    MomentKind = "hung"    // it makes no progress any more
+	Freed   MomentKind = "freed"   // and makes some again
 	Paused  MomentKind = "paused"  // generation stops for a weight update
 	Synced  MomentKind = "synced"  // and goes on
 )
