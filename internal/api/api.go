@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollscope/rollscope/internal/tracestore"
 )
 
 // Mode is what this process does.
@@ -86,7 +88,8 @@ type API struct {
 	live    *live
 	held    coverage
 
-	statsHeld    traceStatsHeld
+	statsHeld    held[[]tracestore.ServiceStats]
+	coverageHeld held[tracestore.Coverage]
 	traceIndexes traceIndexes
 }
 

@@ -25,6 +25,8 @@ type jaegerAnswer struct {
 	Limit  int           `json:"limit"`
 	Offset int           `json:"offset"`
 	Errors []jaegerError `json:"errors"`
+	// Warnings are ours: clients take an entry in Errors for a failure of the whole.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 type jaegerError struct {
@@ -91,7 +93,7 @@ type jaegerOperation struct {
 const (
 	jaegerLimit    = 100 // traces, when the question says nothing
 	jaegerLookback = 48 * time.Hour
-	jaegerMaxSpans = 200_000 // of all traces of one answer
+	jaegerMaxSpans = 100_000 // of all traces of one answer
 )
 
 // jaegerPath tells a path of Jaeger's API.
@@ -142,13 +144,20 @@ func (p *jaegerParams) fail(name, value, problem string) {
 	}
 }
 
-// time reads a number of units since 1970.
+// earliestMicros is 1973 in microseconds; as milliseconds it is the year 5138.
+const earliestMicros = 1e14
+
+// time reads a number of units since 1970. Microseconds that are too few are milliseconds: Grafana sends
+// those when it asks for a trace with a range.
 func (p *jaegerParams) time(name string, unit time.Duration, fallback time.Time) time.Time {
 	v := p.get(name)
 	if v == "" {
 		return fallback
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
+	if unit == time.Microsecond && n < earliestMicros {
+		unit = time.Millisecond
+	}
 	if err != nil || n < 0 || n > math.MaxInt64/int64(unit) {
 		p.fail(name, v, "is no time")
 		return fallback
@@ -313,12 +322,13 @@ func (a *API) jaegerSearch(r *http.Request) (jaegerAnswer, error) {
 	traces := []jaegerTrace{}
 	from, to := int64(0), int64(0)
 	if len(ids) == 0 {
+		from, to = q.From, q.To // where their spans were found
 		found, err := a.Traces.Search(r.Context(), q)
 		if err != nil {
 			return jaegerAnswer{}, err
 		}
 		if found.Partial != "" {
-			answer.Errors = append(answer.Errors, jaegerError{Msg: "there may be more: " + found.Partial})
+			answer.Warnings = append(answer.Warnings, "there may be more: "+found.Partial)
 		}
 		for _, f := range found.Traces {
 			ids = append(ids, f.ID.String())
@@ -327,7 +337,7 @@ func (a *API) jaegerSearch(r *http.Request) (jaegerAnswer, error) {
 	spans := 0
 	for i, id := range ids {
 		if spans > jaegerMaxSpans {
-			answer.Errors = append(answer.Errors, jaegerError{Msg: fmt.Sprintf("%d more traces are left out: the answer has %d spans already; ask for a smaller limit", len(ids)-i, spans)})
+			answer.Warnings = append(answer.Warnings, fmt.Sprintf("%d more traces are left out: the answer has %d spans already; ask for a smaller limit", len(ids)-i, spans))
 			break
 		}
 		t, err := a.Traces.Trace(r.Context(), id, from, to)
@@ -438,7 +448,7 @@ func (a *API) jaegerDependencies(r *http.Request) (jaegerAnswer, error) {
 	}
 	answer := jaegerAnswer{Data: out}
 	if partial != "" {
-		answer.Errors = []jaegerError{{Msg: partial}}
+		answer.Warnings = []string{partial}
 	}
 	return answer, nil
 }

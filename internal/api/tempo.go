@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strconv"
@@ -406,8 +407,8 @@ type tempoFound struct {
 	RootService string                       `json:"rootServiceName,omitempty"`
 	RootName    string                       `json:"rootTraceName,omitempty"`
 	Start       string                       `json:"startTimeUnixNano"`
-	DurationMs  int64                        `json:"durationMs,omitempty"`
-	SpanSet     *tempoSpanSet                `json:"spanSet,omitempty"` // for older clients: the first of the sets
+	DurationMs  int64                        `json:"durationMs,omitempty"` // 32 bits without a sign for clients
+	SpanSet     *tempoSpanSet                `json:"spanSet,omitempty"`    // for older clients: the first of the sets
 	SpanSets    []tempoSpanSet               `json:"spanSets,omitempty"`
 	Services    map[string]tempoServiceStats `json:"serviceStats,omitempty"`
 }
@@ -589,7 +590,7 @@ func cut(s string, n int) string {
 func toTempoFound(f *tracestore.Found, fields []tracestore.Field) tempoFound {
 	out := tempoFound{
 		TraceID: f.ID.String(), RootService: f.RootService, RootName: f.Root, Start: strconv.FormatInt(f.Start, 10),
-		DurationMs: max(0, f.End-f.Start) / 1e6, Services: map[string]tempoServiceStats{},
+		DurationMs: min(max(0, f.End-f.Start)/1e6, math.MaxUint32), Services: map[string]tempoServiceStats{},
 	}
 	if f.Orphans {
 		out.RootName = noRoot
@@ -728,6 +729,9 @@ func (a *API) tagValues(r *http.Request) ([]tracestore.TagValue, error) {
 		return nil, err
 	}
 	tag := r.PathValue("tag")
+	if plain, err := url.PathUnescape(tag); err == nil { // Grafana escapes it twice
+		tag = plain
+	}
 	f, err := tracestore.ParseField(tag)
 	if err != nil {
 		f = tracestore.Field{Scope: tracestore.AnyScope, Key: tag}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,9 +29,12 @@ type TraceSource interface {
 	TagNames(ctx context.Context, scope tracestore.Scope, where *tracestore.Set, from, to int64) (map[tracestore.Scope][]string, error)
 	TagValues(ctx context.Context, f tracestore.Field, where *tracestore.Set, from, to int64, limit int) ([]tracestore.TagValue, error)
 	Stats(ctx context.Context, from, to int64) ([]tracestore.ServiceStats, error)
+	Senders(ctx context.Context, from, to int64) ([]tracestore.Sender, error)
 	// Related finds other traces that may be of the same request.
 	Related(ctx context.Context, t *tracestore.Trace) ([]tracestore.Related, error)
 	Dependencies(ctx context.Context, from, to int64) (links []tracestore.Dependency, partial string, err error)
+	// Coverage tells how traces hang together: which have spans of an engine, which lack parents.
+	Coverage(ctx context.Context, from, to int64) (tracestore.Coverage, error)
 }
 
 // traceRoutes are those of Jaeger's query API, on the main listener.
@@ -136,35 +140,70 @@ func (a *API) getTraceServices(r *http.Request) (any, error) {
 	for i := range stats {
 		out = append(out, traceService(&stats[i]))
 	}
-	return envelope(a, out), nil
+	e := envelope(a, out)
+	c, err := a.traceCoverage(r.Context(), from.UnixNano(), to.UnixNano())
+	if err != nil {
+		return nil, traceFailure(r, err)
+	}
+	e.Warnings = append(e.Warnings, coverageWarnings(&c)...)
+	return e, nil
+}
+
+// coverageWarnings says what traces lack, with the known reasons.
+func coverageWarnings(c *tracestore.Coverage) []Warning {
+	var out []Warning
+	reasons := func(causes []span.Cause) string {
+		words := make([]string, len(causes))
+		for i, x := range causes {
+			words[i] = x.What
+		}
+		return "known causes: " + strings.Join(words, "; ")
+	}
+	if text := c.Text(); text != "" {
+		out = append(out, Warning{Code: "no_engine_spans", Message: text, Hint: reasons(span.LackingCauses[:])})
+	}
+	if c.Orphaned > 0 {
+		out = append(out, Warning{Code: "orphans", Message: fmt.Sprintf("%d of %d traces have spans whose parents nobody sent", c.Orphaned, c.Traces), Hint: reasons(span.OrphanCauses[:])})
+	}
+	if c.Partial != "" && len(out) > 0 {
+		out = append(out, Warning{Code: "partial", Message: c.Partial})
+	}
+	return out
 }
 
 // statsAge is how old an answer about services may be, and how far apart ranges may be that share one.
 const statsAge = 30 * time.Second
 
-// traceStatsHeld is the last answer about services.
-type traceStatsHeld struct {
+// held is the last answer of something that takes long to find out.
+type held[T any] struct {
 	mu       sync.Mutex
 	from, to int64
 	read     time.Time
-	stats    []tracestore.ServiceStats
+	answer   T
 }
 
-// traceStats counts what services send, or remembers what it counted for nearly the same range.
-func (a *API) traceStats(ctx context.Context, from, to int64) ([]tracestore.ServiceStats, error) {
+// get asks, or remembers what was answered for nearly the same range.
+func (h *held[T]) get(ctx context.Context, from, to int64, ask func(ctx context.Context, from, to int64) (T, error)) (T, error) {
 	near := func(x, y int64) bool { return x-y < int64(statsAge) && y-x < int64(statsAge) }
-	h := &a.statsHeld
 	h.mu.Lock()
 	defer h.mu.Unlock() // who comes meanwhile waits for the same answer
 	if !h.read.IsZero() && time.Since(h.read) < statsAge && near(h.from, from) && near(h.to, to) {
-		return h.stats, nil
+		return h.answer, nil
 	}
-	stats, err := a.Traces.Stats(ctx, from, to)
-	if err != nil {
-		return nil, err
+	answer, err := ask(ctx, from, to)
+	if err == nil {
+		h.from, h.to, h.read, h.answer = from, to, time.Now(), answer
 	}
-	h.from, h.to, h.read, h.stats = from, to, time.Now(), stats
-	return stats, nil
+	return answer, err
+}
+
+// traceStats counts what services send.
+func (a *API) traceStats(ctx context.Context, from, to int64) ([]tracestore.ServiceStats, error) {
+	return a.statsHeld.get(ctx, from, to, a.Traces.Stats)
+}
+
+func (a *API) traceCoverage(ctx context.Context, from, to int64) (tracestore.Coverage, error) {
+	return a.coverageHeld.get(ctx, from, to, a.Traces.Coverage)
 }
 
 // traceQuery reads a search of the page.

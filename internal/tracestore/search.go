@@ -299,6 +299,7 @@ func (s *search) matching(ctx context.Context, c *Cond, ids []string, found map[
 	}
 	text := spansOnly + " " + inFilter("trace_id", ids) + " " + filter + " | sort by (_time) partition by (trace_id) limit " + strconv.Itoa(MaxMatched)
 	from, to := s.q.From, s.q.To
+	keep := newPool()
 	err := s.st.query(ctx, text, from, to, func(r row) error {
 		sp, _ := span.FromRow(r) // what cannot be read of it is told with the whole trace
 		f := found[sp.Trace]
@@ -307,7 +308,7 @@ func (s *search) matching(ctx context.Context, c *Cond, ids []string, found map[
 		}
 		facts := traceFacts{f.Root, f.RootService, float64(f.End-f.Start) / 1e9}
 		if c.holds(&sp, &facts) {
-			out[sp.Trace] = append(out[sp.Trace], sp)
+			out[sp.Trace] = append(out[sp.Trace], keep.keep(sp))
 		}
 		return nil
 	})

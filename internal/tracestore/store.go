@@ -19,13 +19,14 @@ import (
 const (
 	MaxTraces  = 1000    // that a search finds
 	MaxMatched = 100     // matched spans shown of one trace
-	MaxSpans   = 1 << 20 // of one trace
+	MaxSpans   = 1 << 18 // of one trace
 	MaxValues  = 10000   // names or values of tags
 	MaxNames   = 200     // names of spans in a service's statistics
 	MaxOthers  = 20      // traces that an ambiguous id may mean
 
-	maxCandidates = 5000    // traces that one search looks at
-	maxLinks      = 200_000 // spans that dependencies are found in
+	maxCandidates = 5000      // traces that one search looks at
+	maxLinks      = 200_000   // spans that dependencies are found in
+	maxTraceBytes = 256 << 20 // of memory that the spans of one trace take
 )
 
 // ErrNotFound is that no trace has the id that was asked for.
@@ -288,16 +289,21 @@ func (st *Store) fetch(ctx context.Context, id span.TraceID, from, to int64) (Tr
 	t := Trace{ID: id}
 	var wrong error
 	bad := 0
+	keep := newPool()
 	err := st.query(ctx, spansOnly+" "+logsql.Equal("trace_id", id.String()), from, to, func(r row) error {
 		if len(t.Spans) >= MaxSpans {
 			t.Partial = fmt.Sprintf("the trace has more than %d spans", MaxSpans)
+			return eventstore.ErrStop
+		}
+		if keep.bytes > maxTraceBytes {
+			t.Partial = fmt.Sprintf("the trace is larger than %d MiB: only %d of its spans are here", maxTraceBytes>>20, len(t.Spans))
 			return eventstore.ErrStop
 		}
 		s, err := span.FromRow(r)
 		if err != nil {
 			bad, wrong = bad+1, err
 		}
-		t.Spans = append(t.Spans, s)
+		t.Spans = append(t.Spans, keep.keep(s))
 		return nil
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -412,6 +413,47 @@ func TestStats(t *testing.T) {
 	}
 	if !(s.Bytes > 0) {
 		t.Errorf("sglang costs %v bytes/hour, want some", s.Bytes)
+	}
+}
+
+// TestCoverage is the third part of case O07: which traces have no span of an engine, by service. The case's
+// three traces begin up to half a second after base, when the made ones have begun too; these are told apart
+// by what is counted of the services. The engine of case O09 sends a span of no name that engines have.
+func TestCoverage(t *testing.T) {
+	st := store(t)
+	c, err := st.Coverage(t.Context(), base-int64(time.Hour), base+int64(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]span.ServiceCoverage{}
+	for _, s := range c.Services() {
+		of[s.Service] = s
+	}
+	if of["gateway"] != (span.ServiceCoverage{Service: "gateway", Traces: 1, Lacking: 1}) || of["engine"] != (span.ServiceCoverage{Service: "engine", Traces: 3, Lacking: 1, Orphaned: 1}) {
+		t.Errorf("services of the case: %+v, %+v", of["gateway"], of["engine"])
+	}
+	if of["sglang"].Lacking != 0 || of["sglang"].Traces != 10 || c.Orphaned != 2 || c.Partial != "" { // the case's, and the one whose root is missing
+		t.Errorf("sglang %+v, %d traces lack parents, %q", of["sglang"], c.Orphaned, c.Partial)
+	}
+	if !strings.Contains(c.Text(), "gateway 1 of 1") {
+		t.Errorf("%s", c.Text())
+	}
+}
+
+// TestPoolKeepsEverything compares spans with what is kept of them.
+func TestPoolKeepsEverything(t *testing.T) {
+	st := store(t)
+	for _, id := range []string{"aa000000000000000000000000000006", "rid-3", "r-17"} {
+		tr, err := st.Trace(t.Context(), id, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPool()
+		for i := range tr.Spans {
+			if got := p.keep(tr.Spans[i].Clone()); !reflect.DeepEqual(got, tr.Spans[i]) {
+				t.Errorf("%s: kept %+v\nof   %+v", id, got, tr.Spans[i])
+			}
+		}
 	}
 }
 
