@@ -12,6 +12,10 @@ type Events interface {
 	Push() *PushHandlers
 }
 
+// DoorKind is the kind of the sources that are sockets of this process: those that listen have the state
+// "listening NAME" and their address as name, the others the state "off" and the reason as error.
+const DoorKind = "door"
+
 // PushHandlers take what others push. Each answers in its client's own format.
 type PushHandlers struct {
 	Loki, JSONLines, Elastic, Ready http.Handler

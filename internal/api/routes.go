@@ -45,6 +45,7 @@ func (a *API) routes() []Route {
 		{"GET", ours + "/traces", ScopeRead, noBody, a.ready(a.getTraces)},
 		{"GET", ours + "/traces/services", ScopeRead, noBody, a.ready(a.getTraceServices)},
 		{"GET", ours + "/traces/{id}", ScopeRead, noBody, a.ready(a.getTrace)},
+		{"GET", ours + "/doctor/tracing", ScopeRead, noBody, a.ready(a.getDoctorTracing)},
 		{"GET", ours + "/timelines", ScopeRead, noBody, a.ready(a.getTimelines)},
 		{"GET", ours + "/timelines/{id}", ScopeRead, noBody, a.container(a.getTimelineHead)},
 		{"GET", ours + "/timelines/{id}/order", ScopeRead, noBody, a.container(a.getTimelineOrder)},

@@ -337,3 +337,30 @@ type EventSource struct {
 	Count int64   `json:"count"`
 	Error string  `json:"error,omitempty"`
 }
+
+// TracingReport is the answer of GET /doctor/tracing?from=&to=: what is wrong with how traces are set up.
+type TracingReport struct {
+	From     string    `json:"from"`
+	To       string    `json:"to"`
+	Findings []Finding `json:"findings"` // worst first
+	Looked   Looked    `json:"looked_at"`
+}
+
+// Finding is one thing that is wrong, with what shows it and what to do.
+type Finding struct {
+	Code     string   `json:"code"`
+	Severity string   `json:"severity"` // "broken", "poor", "note"
+	Subject  string   `json:"subject"`
+	What     string   `json:"what"`
+	Evidence []string `json:"evidence"`
+	Do       []string `json:"do"`
+}
+
+// Looked is how much a report is made of.
+type Looked struct {
+	Spans    int64 `json:"spans"`
+	Services int   `json:"services"`
+	Engines  int   `json:"engines"`
+	Traces   int   `json:"traces"`
+	Lines    int   `json:"log_lines"`
+}

@@ -104,9 +104,9 @@ func (p *eventPart) sources() []api.EventSource {
 		{"otlp_grpc", "otlp_grpc", addressOf(p.doors.grpc)}, {"otlp_http", "otlp_http", addressOf(p.doors.http)}, {"tempo", "tempo", addressOf(p.doors.tempo)},
 	} {
 		if d.addr == "" {
-			out = append(out, api.EventSource{Name: d.name, Kind: "door", State: "off", Error: p.doors.reasons[d.name]})
+			out = append(out, api.EventSource{Name: d.name, Kind: api.DoorKind, State: "off", Error: p.doors.reasons[d.name]})
 		} else {
-			out = append(out, api.EventSource{Name: d.addr, Kind: "door", State: "listening " + d.name})
+			out = append(out, api.EventSource{Name: d.addr, Kind: api.DoorKind, State: "listening " + d.name})
 		}
 	}
 	for _, s := range p.receiver.Sources() {

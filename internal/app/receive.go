@@ -13,6 +13,7 @@ import (
 	"github.com/rollscope/rollscope/internal/rollout"
 	"github.com/rollscope/rollscope/internal/rolloutstore"
 	"github.com/rollscope/rollscope/internal/tracker"
+	"github.com/rollscope/rollscope/trace"
 )
 
 // receivedBytes bounds the dumps that are made of posted samples, of all runs; older ones are removed.
@@ -55,10 +56,16 @@ func refusal(err error) error {
 // found.
 func (p *rolloutPart) Received(ctx context.Context, d dumps.ReceivedDump) error {
 	now := p.current()
-	st, err := dumps.Read(ctx, d.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(d.Run), 0), Tool: p.version})
+	kind := rollout.Train
+	if d.Kind == trace.Eval {
+		kind = rollout.Eval
+	}
+	observer := p.observer(ctx, d.Run, kind, d.RolloutID)
+	st, err := dumps.Read(ctx, d.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(d.Run), 0), Tool: p.version, Sample: observer.sample})
 	if err != nil {
 		return err
 	}
+	observer.flush()
 	st.Header.RolloutID = rollout.Int{N: d.RolloutID, OK: true}
 	if d.Incomplete {
 		what := fmt.Sprintf("the senders dropped %d samples and %d parts did not come", d.Lost, d.Missing)

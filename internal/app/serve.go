@@ -181,6 +181,7 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 	if err != nil {
 		return nil, err
 	}
+	r.rollouts.requests = r.events.requests
 	r.registry.MustRegister(dropped{r.rollouts.drops})
 	defer func() {
 		if err != nil {

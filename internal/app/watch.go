@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
@@ -33,6 +34,9 @@ type rolloutPart struct {
 	reader  func() *metricstore.Reader
 	changed func() // something new can be read
 	poll    time.Duration
+
+	requests     requestSink // nil: nobody keeps requests
+	lostRequests atomic.Int64
 
 	mu      sync.Mutex
 	now     watching
@@ -332,10 +336,12 @@ func (p *rolloutPart) close() error {
 // Handle implements [dumps.Handler]: it reads a finished dump into the index.
 func (p *rolloutPart) Handle(ctx context.Context, f dumps.Found) error {
 	now := p.current()
-	st, err := dumps.Read(ctx, f.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(f.Run), p.rolloutTime(f.Run, f.Kind, f.RolloutID)), Tool: p.version})
+	observer := p.observer(ctx, f.Run, f.Kind, f.RolloutID)
+	st, err := dumps.Read(ctx, f.Path, dumps.ReadOptions{Metrics: metricOptions(now.rolloutOf(f.Run), p.rolloutTime(f.Run, f.Kind, f.RolloutID)), Tool: p.version, Sample: observer.sample})
 	if err != nil {
 		return err
 	}
+	observer.flush()
 	if !st.Header.RolloutID.OK || st.Header.RolloutID.N != f.RolloutID {
 		// The file's place in the run is what its name says: what it holds may be a copy of another step.
 		if st.Header.RolloutID.OK {
@@ -354,6 +360,10 @@ func (p *rolloutPart) Handle(ctx context.Context, f dumps.Found) error {
 		p.changed()
 	}
 	return nil
+}
+
+func (p *rolloutPart) observer(ctx context.Context, run string, kind rollout.Kind, step int64) *dumpObserver {
+	return &dumpObserver{ctx: ctx, sink: p.requests, run: run, kind: kind, step: step, logger: p.logger, lost: &p.lostRequests}
 }
 
 // metricOptions are the arguments of slime that a configuration tells.
@@ -468,6 +478,9 @@ func (p *rolloutPart) drops() []api.Drop {
 	}
 	if now.ingest != nil {
 		out = append(out, now.ingest.drops()...)
+	}
+	if n := p.lostRequests.Load(); n > 0 {
+		out = append(out, api.Drop{Source: "rollouts", Reason: "requests_not_observed", Count: n})
 	}
 	for reason, n := range p.inbox.Dropped() {
 		out = append(out, api.Drop{Source: "rollouts_in", Reason: reason, Count: n})

@@ -30,6 +30,7 @@ type Receiver struct {
 	GRPC, HTTP string // addresses, "" when it does not listen
 	Reason     string // why not
 	Loopback   bool   // only this machine can reach it
+	Unknown    bool   // nobody receives here: what was recorded is looked at later
 	Spans      int64  // received since the start
 	Rejected   map[string]int64
 }
@@ -93,6 +94,8 @@ func (e *TracingEvidence) endpoint() string {
 func (e *TracingEvidence) receiver(add func(Finding)) {
 	r := e.Receiver
 	switch {
+	case r.Unknown:
+		return
 	case r.GRPC == "" && r.HTTP == "":
 		add(Finding{Code: "receiver_off", Severity: Broken, Subject: "rollscope", What: "This process does not listen for OTLP, so no span can arrive.",
 			Evidence: nonEmpty(r.Reason), Do: []string{"set traces.otlp_grpc: 127.0.0.1:4317 in the configuration, or free the port and restart"}})

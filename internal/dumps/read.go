@@ -27,6 +27,8 @@ type ReadOptions struct {
 	Texts int
 	// Entry is [rollout.Options.Entry].
 	Entry func(v torchfile.Value) error
+	// Sample, when not nil, is called with every sample, which is valid during the call only.
+	Sample func(s *rollout.Sample)
 	// Progress, when not nil, is called now and then with the number of samples read and of the bytes
 	// that they end at.
 	Progress func(samples int, at int64)
@@ -122,6 +124,9 @@ func ReadFile(ctx context.Context, f *torchfile.File, opts rollout.Options, path
 			}
 		}
 		st.count(s)
+		if o.Sample != nil {
+			o.Sample(s)
+		}
 		if s.GroupIndex.OK {
 			groups[s.GroupIndex] = true
 		}

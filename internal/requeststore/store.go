@@ -336,6 +336,9 @@ func (s *Store) save() {
 	}
 	b, err := json.Marshal(state{time.Unix(0, since).UTC()})
 	if err == nil {
+		err = os.MkdirAll(s.o.State, 0o755)
+	}
+	if err == nil {
 		path := filepath.Join(s.o.State, stateFile)
 		if err = os.WriteFile(path+".tmp", append(b, '\n'), 0o644); err == nil {
 			err = os.Rename(path+".tmp", path)
