@@ -5,6 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +26,9 @@ import (
 )
 
 // sampling takes spans in, holds them until their request is finished, and stores what is kept. Each step
-// is made so that a crash after an acknowledgement loses nothing: spans are in the log of what is held
-// before the sampler has them, and leave it once their trace is decided and, where it is kept, stored.
+// is made so that a crash after an acknowledgement loses nothing and changes no mind: spans are in the log
+// of what is held before the sampler has them; what was decided is in it before it is carried out; and they
+// leave it once their trace is decided and, where it is kept, stored.
 type sampling struct {
 	held     *holdlog.Log
 	store    *eventstore.Store
@@ -34,109 +40,292 @@ type sampling struct {
 	mu      sync.Mutex
 	sampler *tailsample.Sampler
 	policy  tailsample.Options
+	ready   bool // what was held before the start is read
 	body    []byte
-	// pending are decisions that could not be carried out yet: the store takes nothing just now.
-	pending []*tailsample.Decision
-	before  tailsample.Stats // of samplers with earlier policies
+	// position is that of the newest request or decision: the time, and always more than the one before,
+	// over restarts too.
+	position int64
+	// queue are decisions that are not carried out yet, in the order in which they were made; done is the
+	// position up to which all are.
+	queue   []*batch
+	waiting int64 // bytes of their spans
+	done    int64
+	failure error // why the store takes nothing, nil when it does
 
-	// carrying is held for reading while decisions are neither held, nor pending, nor carried out: what
-	// they need of the log must stay.
-	carrying sync.RWMutex
+	before      tailsample.Stats // of samplers with earlier policies
+	beforeDrops map[[2]string]int64
+	undecodable int64
+
 	released time.Time
 }
 
-// releaseEvery is how often the log of held spans is shortened: it takes a look at all that are held.
-const releaseEvery = 10 * time.Second
-
-func newSampling(held *holdlog.Log, store *eventstore.Store, requests *requeststore.Store, forward *otlp.Forwarder, engineOf func(...string) string, log *slog.Logger) *sampling {
-	return &sampling{held: held, store: store, requests: requests, forward: forward, engineOf: engineOf, log: log}
+// batch is decisions of one moment.
+type batch struct {
+	position  int64
+	first     int64 // when the oldest of their spans came in
+	decisions []*tailsample.Decision
+	bytes     int64
+	busy      bool // somebody carries them out
+	stored    bool // the spans are, though not all is done
+	done      bool
 }
 
-// use puts a policy in force. What another one holds is decided by that.
+const (
+	// releaseEvery is how often the log of held spans is shortened: it takes a look at all that are held.
+	releaseEvery = 10 * time.Second
+	// mostWaiting bounds the decided spans that the store did not take yet; then no more are taken in.
+	mostWaiting = 64 << 20
+	// nearlyFull is the share of the log's bound from which on what holds it up is decided early.
+	nearlyFull = 0.8
+)
+
+func newSampling(held *holdlog.Log, store *eventstore.Store, requests *requeststore.Store, forward *otlp.Forwarder, engineOf func(...string) string, log *slog.Logger) *sampling {
+	return &sampling{held: held, store: store, requests: requests, forward: forward, engineOf: engineOf, log: log, beforeDrops: map[[2]string]int64{}}
+}
+
+// use puts a policy in force. What another one holds is decided by that; the same one again changes nothing.
 func (s *sampling) use(o tailsample.Options, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sampler != nil && reflect.DeepEqual(o, s.policy) {
+		return nil
+	}
 	next, err := tailsample.New(o)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.sampler != nil {
-		s.pending = append(s.pending, s.sampler.Flush(now.UnixNano())...)
+		s.move(now)
+		s.enqueue(s.sampler.Flush(s.position))
 		s.before = addStats(s.before, s.sampler.Stats())
+		for _, d := range s.sampler.Drops() {
+			s.beforeDrops[[2]string{d.Source, d.Reason}] += d.Count
+		}
+		next.Inherit(s.sampler)
 	}
 	s.sampler, s.policy = next, o
 	return nil
 }
 
-// replay takes in what was held when the process ended without deciding it.
-func (s *sampling) replay() error {
-	n := 0
-	err := s.held.Replay(func(at int64, decided map[holdlog.ID]bool, body []byte) error {
-		scopes, err := span.Scan(body, nil)
-		if err != nil {
-			s.log.Error("a request that was held cannot be read", "err", err)
-			return nil
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, d := range s.sampler.Add(at, scopes) {
-			// What was decided then was carried out then; the sampler remembers it now.
-			if !decided[holdlog.ID(d.Trace)] {
-				s.pending = append(s.pending, d)
+// move takes the next position.
+func (s *sampling) move(now time.Time) { s.position = max(now.UnixNano(), s.position+1) }
+
+// enqueue notes decisions that were made at the position. It returns nil when there are none.
+func (s *sampling) enqueue(decisions []*tailsample.Decision) *batch {
+	if len(decisions) == 0 {
+		return nil
+	}
+	b := &batch{position: s.position, first: math.MaxInt64, decisions: decisions}
+	var verdicts []holdlog.Verdict
+	for _, d := range decisions {
+		b.first = min(b.first, d.First)
+		for i := range d.Spans {
+			for k := range d.Spans[i].Spans {
+				b.bytes += int64(len(d.Spans[i].Spans[k].Raw))
 			}
 		}
-		n++
-		return nil
+		if !d.Late {
+			verdicts = append(verdicts, holdlog.Verdict{Trace: holdlog.ID(d.Trace), Kept: d.Keep, Final: d.Final, Rule: d.Policy})
+		}
+	}
+	if err := s.held.Decide(s.position, verdicts); err != nil {
+		s.log.Error("what was decided could not be noted; after a crash it may be decided otherwise", "err", err)
+	}
+	s.queue = append(s.queue, b)
+	s.waiting += b.bytes
+	return b
+}
+
+// past is what a process before this one decided about a trace.
+type past struct {
+	kept    bool
+	rule    string
+	first   int64 // position of the first decision: from then on its spans were stored as they came
+	final   int64 // position of the final one, 0 when there was none
+	resumed bool
+}
+
+// replay takes in what was held when the process ended without deciding it, and what was decided and not
+// carried out. It must be called once, before anything is taken.
+func (s *sampling) replay() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var (
+		decisions []*tailsample.Decision
+		traces    = map[span.TraceID]*past{}
+		finals    []span.TraceID
+		requests  int
+	)
+	err := s.held.Replay(holdlog.Reader{
+		Verdict: func(at int64, v holdlog.Verdict) {
+			s.position = max(s.position, at)
+			id := span.TraceID(v.Trace)
+			p := traces[id]
+			if p == nil || p.final != 0 { // after a final one, it was forgotten and came again
+				p = &past{first: at}
+				traces[id] = p
+			}
+			p.kept, p.rule = v.Kept, v.Rule
+			if v.Final {
+				p.final = at
+				finals = append(finals, id)
+			}
+		},
+		Progress: func(at int64) {
+			s.position, s.done = max(s.position, at), at
+			for _, id := range finals {
+				if p := traces[id]; p.final != 0 && p.final <= s.done {
+					s.sampler.Remember(p.final, id, p.kept, p.rule)
+				}
+			}
+		},
+		Request: func(at int64, body []byte) error {
+			s.position = max(s.position, at)
+			scopes, err := span.Scan(body, nil)
+			if err != nil {
+				s.log.Error("a request that was held cannot be read", "err", err)
+				return nil
+			}
+			for i := range scopes {
+				scopes[i].Spans = slices.DeleteFunc(scopes[i].Spans, func(h span.Header) bool {
+					p := traces[h.Trace]
+					switch {
+					case p == nil:
+						return false
+					case p.final != 0 && p.final <= s.done:
+						return at <= p.final // carried out, and else a late one
+					case !p.resumed:
+						p.resumed = true
+						s.sampler.Resume(at, h.Trace, p.kept, p.rule)
+					}
+					return false
+				})
+			}
+			for _, d := range s.sampler.Add(at, scopes) {
+				if p := traces[d.Trace]; p != nil && p.first <= s.done && at <= s.done {
+					d.Spans = nil // stored then
+				}
+				if d.Final || len(d.Spans) > 0 {
+					decisions = append(decisions, d)
+				}
+			}
+			requests++
+			return nil
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("undecided spans of before the last stop: %w", err)
 	}
-	if n > 0 {
-		s.log.Info("spans that were not decided when the process ended are held again", "requests", n)
+	s.position++
+	s.enqueue(decisions)
+	s.ready = true
+	if requests > 0 {
+		s.log.Info("spans of before the last stop are read again", "requests", requests, "undecided_traces", s.sampler.Stats().HeldTraces, "decisions_to_carry_out", len(decisions))
 	}
 	return nil
 }
 
-// take takes spans in. When it returns nil they will be kept, or decided on, also over a crash.
+// take takes spans in. When it returns nil they will be kept, or decided on, also over a crash; after an
+// error they may be sent again.
 func (s *sampling) take(ctx context.Context, scopes []span.Scope) error {
+	if err := s.blocked(); err != nil {
+		return err
+	}
 	if s.forward != nil && s.forward.Wanted(true) {
 		if err := s.forward.Traces(true, scopes); err != nil {
 			s.log.Error("spans could not be queued for forwarding", "err", err) // counted there
 		}
 	}
-	s.carrying.RLock()
-	defer s.carrying.RUnlock()
-	now := time.Now().UnixNano()
 	s.mu.Lock()
+	s.move(time.Now())
 	s.body = otlp.AppendTraces(s.body[:0], scopes)
-	if err := s.held.Append(now, s.body); err != nil {
+	if err := s.held.Append(s.position, s.body); err != nil {
 		s.mu.Unlock()
 		return err
 	}
 	if cap(s.body) > 8<<20 {
 		s.body = nil
 	}
-	decisions := append(s.pending, s.sampler.Add(now, scopes)...)
-	s.pending = nil
+	b := s.enqueue(s.sampler.Add(s.position, scopes))
 	s.mu.Unlock()
-	return s.carryOut(ctx, decisions)
+	// Whether the store takes what is decided just now is not the sender's business: it has sent them.
+	_ = s.carryOut(ctx, b)
+	return nil
 }
 
-// carryOut stores what is kept, and the requests of all. What could not be done waits in pending.
-func (s *sampling) carryOut(ctx context.Context, decisions []*tailsample.Decision) error {
-	if len(decisions) == 0 {
+// blocked is why no spans can be taken in, nil when they can.
+func (s *sampling) blocked() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		return fmt.Errorf("spans of before the last stop are still read: %w", eventstore.ErrDown)
+	}
+	if s.waiting < mostWaiting {
 		return nil
 	}
+	why := s.failure
+	if why == nil {
+		why = eventstore.ErrFull
+	}
+	return fmt.Errorf("%d MB of decided spans wait for the event store: %w", s.waiting>>20, why)
+}
+
+// carryOut stores what is kept, and the requests of all. What could not be done stays in the queue, and the
+// error says why.
+func (s *sampling) carryOut(ctx context.Context, b *batch) error {
+	if b == nil {
+		return nil
+	}
+	s.mu.Lock()
+	if b.busy || b.done {
+		s.mu.Unlock()
+		return nil
+	}
+	b.busy = true
+	s.mu.Unlock()
+
+	err := s.storeBatch(ctx, b)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.busy = false
+	if err != nil {
+		if s.failure == nil && ctx.Err() == nil {
+			s.log.Warn("decided spans cannot be stored just now; they wait", "err", err)
+		}
+		if ctx.Err() == nil {
+			s.failure = err
+		}
+		return err
+	}
+	if s.failure != nil {
+		s.log.Info("decided spans are stored again")
+		s.failure = nil
+	}
+	b.done, b.decisions = true, nil
+	s.waiting -= b.bytes
+	n := 0
+	for ; n < len(s.queue) && s.queue[n].done; n++ {
+		s.done = s.queue[n].position
+	}
+	if n > 0 {
+		s.queue = slices.Delete(s.queue, 0, n)
+		if err := s.held.Done(s.done); err != nil {
+			s.log.Error("what was stored could not be noted; after a crash it is stored again", "err", err)
+		}
+	}
+	return nil
+}
+
+func (s *sampling) storeBatch(ctx context.Context, b *batch) error {
 	var (
-		rows     []event.Row
 		spans    []span.Span
 		observed []request.Observation
 		kept     []span.Scope
-		done     []holdlog.ID
 	)
-	bad := 0
-	for _, d := range decisions {
-		if d.Keep {
+	bad := int64(0)
+	for _, d := range b.decisions {
+		if d.Keep && !b.stored {
 			kept = append(kept, d.Spans...)
 			for i := range d.Spans {
 				sc := &d.Spans[i]
@@ -151,43 +340,35 @@ func (s *sampling) carryOut(ctx context.Context, decisions []*tailsample.Decisio
 			}
 		}
 		for _, o := range d.Requests {
-			o.SpansKept, o.SpansReason = "sampled_away", d.Policy
-			if d.Keep {
-				o.SpansKept = "kept"
-			}
 			if o.Engine == "" {
 				o.Engine = s.engineOf(o.Service)
 			}
 			observed = append(observed, o)
 		}
-		done = append(done, holdlog.ID(d.Trace))
 	}
-	if bad > 0 {
-		s.log.Error("kept spans could not be decoded", "spans", bad)
-	}
-	rows = make([]event.Row, len(spans))
+	rows := make([]event.Row, len(spans))
 	for i := range spans {
 		spans[i].Row(&rows[i])
 		rows[i].Engine = s.engineOf(names(&spans[i])...)
 	}
-	fail := func(err error) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.pending = append(s.pending, decisions...)
+	if err := s.append(ctx, rows); err != nil {
 		return err
 	}
-	if err := s.append(ctx, rows); err != nil {
-		return fail(err)
-	}
-	if err := s.requests.Observe(ctx, observed); err != nil {
-		return fail(err)
-	}
-	if s.forward != nil && len(kept) > 0 && s.forward.Wanted(false) {
-		if err := s.forward.Traces(false, kept); err != nil {
-			s.log.Error("kept spans could not be queued for forwarding", "err", err) // counted there
+	if !b.stored {
+		b.stored = true
+		if bad > 0 {
+			s.mu.Lock()
+			s.undecodable += bad
+			s.mu.Unlock()
+			s.log.Error("kept spans could not be decoded", "spans", bad)
+		}
+		if s.forward != nil && len(kept) > 0 && s.forward.Wanted(false) {
+			if err := s.forward.Traces(false, kept); err != nil {
+				s.log.Error("kept spans could not be queued for forwarding", "err", err) // counted there
+			}
 		}
 	}
-	return s.held.Decide(time.Now().UnixNano(), done)
+	return s.requests.Observe(ctx, observed)
 }
 
 // append stores rows; those that are refused for good are counted by the store.
@@ -217,7 +398,7 @@ func names(s *span.Span) []string {
 	return append(out, s.Service)
 }
 
-// run lets time pass for the sampler, until ctx ends; then it decides the rest.
+// run lets time pass for the sampler, until ctx ends.
 func (s *sampling) run(ctx context.Context) error {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -228,15 +409,9 @@ func (s *sampling) run(ctx context.Context) error {
 		case <-ctx.Done():
 			// What is still held stays in the log, and is taken in again at the next start: a request that
 			// runs while we restart is not cut in two.
-			flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			s.carrying.RLock()
-			defer s.carrying.RUnlock()
-			s.mu.Lock()
-			rest := s.pending
-			s.pending = nil
-			s.mu.Unlock()
-			if err := s.carryOut(flushCtx, rest); err != nil {
+			if err := s.carryOutAll(stopCtx); err != nil {
 				s.log.Warn("decided spans could not be stored before the stop; they are at the next start", "err", err)
 			}
 			return nil
@@ -244,42 +419,65 @@ func (s *sampling) run(ctx context.Context) error {
 	}
 }
 
-func (s *sampling) tick(ctx context.Context, now time.Time) {
-	if err := s.advance(ctx, now); err != nil && ctx.Err() == nil {
-		s.log.Warn("decided spans cannot be stored just now; they wait", "err", err)
-	}
-	if now.Sub(s.released) < releaseEvery {
-		return
-	}
-	s.released = now
-	s.carrying.Lock()
-	defer s.carrying.Unlock()
+// carryOutAll carries out what waits, until something fails.
+func (s *sampling) carryOutAll(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.pending) > 0 {
-		return
+	queue := slices.Clone(s.queue)
+	s.mu.Unlock()
+	for _, b := range queue {
+		if err := s.carryOut(ctx, b); err != nil {
+			return err
+		}
 	}
-	before, some := s.sampler.Oldest()
-	if !some {
-		before = now.UnixNano()
-	}
-	if err := s.held.Release(before); err != nil {
-		s.log.Warn("the log of undecided spans could not be shortened", "err", err)
-	}
+	return nil
 }
 
-func (s *sampling) advance(ctx context.Context, now time.Time) error {
-	s.carrying.RLock()
-	defer s.carrying.RUnlock()
+func (s *sampling) tick(ctx context.Context, now time.Time) {
 	s.mu.Lock()
-	decisions := append(s.pending, s.sampler.Advance(now.UnixNano())...)
-	s.pending = nil
+	if s.waiting < mostWaiting { // else nothing more may be decided: that takes memory
+		s.enqueueAt(now, s.sampler.Advance)
+		if s.held.Full() > nearlyFull {
+			if oldest, some := s.sampler.Oldest(); some {
+				s.enqueueAt(now, func(at int64) []*tailsample.Decision { return s.sampler.EvictBefore(at, oldest+(at-oldest)/2) })
+			}
+		}
+	}
 	hint := s.sampler.Hint()
 	s.mu.Unlock()
 	if hint != "" {
 		s.log.Warn(hint)
 	}
-	return s.carryOut(ctx, decisions)
+	_ = s.carryOutAll(ctx) // logged there
+	if now.Sub(s.released) >= releaseEvery {
+		s.released = now
+		s.release()
+	}
+}
+
+// enqueueAt notes decisions of a position of their own.
+func (s *sampling) enqueueAt(now time.Time, decide func(at int64) []*tailsample.Decision) {
+	s.move(now)
+	s.enqueue(decide(s.position))
+}
+
+// release shortens the log to what is held, decided and not carried out, or remembered.
+func (s *sampling) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	requests := s.position + 1
+	if oldest, some := s.sampler.Oldest(); some {
+		requests = min(requests, oldest)
+	}
+	for _, b := range s.queue {
+		requests = min(requests, b.first)
+	}
+	verdicts := requests
+	if oldest, some := s.sampler.Remembered(); some {
+		verdicts = min(verdicts, oldest)
+	}
+	if err := s.held.Release(requests, verdicts, s.done); err != nil {
+		s.log.Warn("the log of undecided spans could not be shortened", "err", err)
+	}
 }
 
 // stats are the numbers of all policies since the start.
@@ -289,7 +487,19 @@ func (s *sampling) stats() (tailsample.Stats, []tailsample.Drop) {
 	if s.sampler == nil {
 		return s.before, nil
 	}
-	return addStats(s.before, s.sampler.Stats()), s.sampler.Drops()
+	counts := maps.Clone(s.beforeDrops)
+	for _, d := range s.sampler.Drops() {
+		counts[[2]string{d.Source, d.Reason}] += d.Count
+	}
+	if s.undecodable > 0 {
+		counts[[2]string{"traces", "undecodable_span"}] = s.undecodable
+	}
+	var drops []tailsample.Drop
+	for k, n := range counts {
+		drops = append(drops, tailsample.Drop{Source: k[0], Reason: k[1], Count: n})
+	}
+	slices.SortFunc(drops, func(a, b tailsample.Drop) int { return strings.Compare(a.Source+a.Reason, b.Source+b.Reason) })
+	return addStats(s.before, s.sampler.Stats()), drops
 }
 
 func addStats(a, b tailsample.Stats) tailsample.Stats {
@@ -319,6 +529,7 @@ func addStats(a, b tailsample.Stats) tailsample.Stats {
 var (
 	heldTracesDesc = prometheus.NewDesc("rollscope_tailsample_held_traces", "Traces whose request is not finished yet.", nil, nil)
 	heldBytesDesc  = prometheus.NewDesc("rollscope_tailsample_held_bytes", "Memory that undecided traces take.", nil, nil)
+	waitingDesc    = prometheus.NewDesc("rollscope_tailsample_waiting_bytes", "Spans of kept traces that the event store did not take yet.", nil, nil)
 	heldLogDesc    = prometheus.NewDesc("rollscope_tailsample_log_bytes", "Size of the log of undecided spans on disk.", nil, nil)
 	decidedDesc    = prometheus.NewDesc("rollscope_tailsample_traces_total", "Traces that were decided, by decision and rule.", []string{"decision", "rule"}, nil)
 	spansDesc      = prometheus.NewDesc("rollscope_tailsample_spans_total", "Spans of decided traces, late ones included.", []string{"decision"}, nil)
@@ -328,7 +539,7 @@ var (
 
 // Describe and Collect make it a [prometheus.Collector].
 func (s *sampling) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{heldTracesDesc, heldBytesDesc, heldLogDesc, decidedDesc, spansDesc, evictedDesc, seenDesc} {
+	for _, d := range []*prometheus.Desc{heldTracesDesc, heldBytesDesc, waitingDesc, heldLogDesc, decidedDesc, spansDesc, evictedDesc, seenDesc} {
 		out <- d
 	}
 }
@@ -336,6 +547,9 @@ func (s *sampling) Describe(out chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (s *sampling) Collect(out chan<- prometheus.Metric) {
 	st, _ := s.stats()
+	s.mu.Lock()
+	waiting := s.waiting
+	s.mu.Unlock()
 	gauge := func(d *prometheus.Desc, v int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
@@ -344,6 +558,7 @@ func (s *sampling) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(heldTracesDesc, st.HeldTraces)
 	gauge(heldBytesDesc, st.HeldBytes)
+	gauge(waitingDesc, waiting)
 	gauge(heldLogDesc, s.held.Size())
 	for rule, n := range st.Kept {
 		counter(decidedDesc, n, "kept", rule)

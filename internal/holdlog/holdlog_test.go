@@ -25,15 +25,20 @@ func open(t testing.TB, dir string) *Log {
 	return l
 }
 
-// replayed lists what a log has: "time body" of each request whose trace is not decided. In these tests a
+// replayed lists what a log has: "time body" of each request whose trace has no verdict. In these tests a
 // body begins with its trace's name.
 func replayed(t testing.TB, l *Log) (out []string) {
 	t.Helper()
-	err := l.Replay(func(at int64, decided map[ID]bool, body []byte) error {
-		if !decided[id(string(body[:1]))] {
-			out = append(out, fmt.Sprintf("%d %s", at, body[:min(len(body), 10)]))
-		}
-		return nil
+	decided := map[ID]bool{}
+	err := l.Replay(Reader{
+		Verdict:  func(_ int64, v Verdict) { decided[v.Trace] = true },
+		Progress: func(int64) {},
+		Request: func(at int64, body []byte) error {
+			if !decided[id(string(body[:1]))] {
+				out = append(out, fmt.Sprintf("%d %s", at, body[:min(len(body), 10)]))
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +63,7 @@ func TestReplayIsWhatIsNotDecided(t *testing.T) {
 	}
 	write(t, l, 1, "a1")
 	write(t, l, 2, "b1")
-	if err := l.Decide(3, []ID{id("a"), id("x")}); err != nil {
+	if err := l.Decide(3, []Verdict{{Trace: id("a")}, {Trace: id("x")}}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, l, 4, "c1")
@@ -75,6 +80,59 @@ func TestReplayIsWhatIsNotDecided(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	_ = l.Close()
+}
+
+// What was decided comes back as it was said, and the newest progress with it, also when the segments that
+// said it are gone.
+func TestVerdictsComeBack(t *testing.T) {
+	dir := t.TempDir()
+	read := func(l *Log) (out []string, progress int64) {
+		t.Helper()
+		err := l.Replay(Reader{
+			Verdict: func(at int64, v Verdict) {
+				out = append(out, fmt.Sprintf("%d %s kept=%v final=%v %.20s", at, v.Trace[:1], v.Kept, v.Final, v.Rule))
+			},
+			Progress: func(at int64) { progress = at },
+			Request:  func(int64, []byte) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out, progress
+	}
+	l := open(t, dir)
+	read(l)
+	decide := func(at int64, list ...Verdict) {
+		t.Helper()
+		if err := l.Decide(at, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decide(1, Verdict{Trace: id("a"), Kept: true, Rule: "error"}, Verdict{Trace: id("b"), Final: true, Rule: strings.Repeat("long", 100)})
+	decide(2)
+	decide(3, Verdict{Trace: id("a"), Kept: true, Final: true})
+	if err := l.Done(1); err != nil {
+		t.Fatal(err)
+	}
+	got, progress := read(open(t, dir))
+	want := []string{"1 a kept=true final=false error", "1 b kept=false final=true longlonglonglonglong", "3 a kept=true final=true "}
+	if !slices.Equal(got, want) || progress != 1 {
+		t.Errorf("got %q and progress %d, want %q and 1", got, progress, want)
+	}
+	for at := int64(10); at < 10_000; at += 10 {
+		var many []Verdict
+		for i := range 20 {
+			many = append(many, Verdict{Trace: id(fmt.Sprint("c", at, i)), Final: true, Rule: strings.Repeat("x", 100)})
+		}
+		decide(at, many...)
+	}
+	if err := l.Release(0, 9_000, 8_000); err != nil {
+		t.Fatal(err)
+	}
+	got, progress = read(open(t, dir))
+	if progress != 8_000 || len(got) < 2000 || len(got) > 15_000 {
+		t.Errorf("progress is %d with %d verdicts left", progress, len(got))
+	}
 }
 
 // noise cannot be compressed, so that a few requests fill a segment.
@@ -96,7 +154,7 @@ func TestReleaseByTime(t *testing.T) {
 		write(t, l, at, string(rune('a'+at))+noise(6<<20))
 	}
 	before := l.Size()
-	if err := l.Release(5); err != nil {
+	if err := l.Release(5, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if after := l.Size(); after >= before || after < 5*6<<20 {
@@ -111,10 +169,10 @@ func TestReleaseByTime(t *testing.T) {
 	if want := []string{"3", "4", "5", "6", "7", "8", "9"}; !slices.Equal(first, want) {
 		t.Errorf("%d files with %v, want %v", len(names), first, want)
 	}
-	if err := l.Release(100); err != nil {
+	if err := l.Release(100, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if l.Size() > segmentBytes+8<<20 {
+	if l.Size() > requestSegment+8<<20 {
 		t.Errorf("%d bytes are left when nothing is held", l.Size())
 	}
 }
@@ -133,7 +191,7 @@ func TestFull(t *testing.T) {
 	if err := l.Append(2, []byte("b")); err != ErrFull {
 		t.Errorf("%v, want ErrFull", err)
 	}
-	if err := l.Decide(3, []ID{id("a")}); err != nil { // must always be possible: it is what makes room
+	if err := l.Decide(3, []Verdict{{Trace: id("a")}}); err != nil { // must always be possible: it is what makes room
 		t.Error(err)
 	}
 }
@@ -215,7 +273,7 @@ func BenchmarkAppend(b *testing.B) {
 			b.Fatal(err)
 		}
 		if i%100 == 0 {
-			if err := l.Release(int64(i)); err != nil {
+			if err := l.Release(int64(i), 0, 0); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -11,6 +11,9 @@ import (
 
 // interest is the rule by which a trace is kept whatever else comes, noRule when there is none (yet).
 func (c *compiled) interest(t *trace) uint8 {
+	if t.flags&thrownBefore != 0 {
+		return noRule
+	}
 	if c.native {
 		switch f := t.flags; {
 		case f&(sawFailed|sawToolFailed|sawAborted|sawRetracted) == 0:
@@ -50,7 +53,7 @@ func (s *Sampler) keepEarly(now int64, slot uint32, rule uint8) {
 	}
 	var b builder
 	s.gather(t, nil, func(scope uint32, raw []byte) { b.add(s, scope, raw) })
-	d := &Decision{Trace: t.id, Keep: true, Policy: s.c.names[rule], Weight: s.weight(slot), Flags: Early, Spans: b.scopes}
+	d := &Decision{Trace: t.id, Keep: true, Policy: s.c.names[rule], Weight: s.weight(slot), First: t.first, Flags: Early, Spans: b.scopes}
 	s.out = append(s.out, d)
 	s.pass[t.id] = d
 }
@@ -64,10 +67,10 @@ func (s *Sampler) weight(slot uint32) float64 {
 }
 
 // through passes a span of a kept trace on.
-func (s *Sampler) through(sc *span.Scope, h *span.Header, rule uint8, flags Flags, late bool) {
+func (s *Sampler) through(first int64, sc *span.Scope, h *span.Header, rule uint8, flags Flags, late bool) {
 	d := s.pass[h.Trace]
 	if d == nil || d.Late != late {
-		d = &Decision{Trace: h.Trace, Keep: true, Policy: s.c.names[rule], Weight: 1, Flags: flags, Late: late}
+		d = &Decision{Trace: h.Trace, Keep: true, Policy: s.c.names[rule], Weight: 1, First: first, Flags: flags, Late: late}
 		s.out = append(s.out, d)
 		s.pass[h.Trace] = d
 	}
@@ -91,13 +94,13 @@ func (s *Sampler) through(sc *span.Scope, h *span.Header, rule uint8, flags Flag
 }
 
 // late handles a span of a trace that is decided.
-func (s *Sampler) late(sc *span.Scope, h *span.Header, m memo) {
+func (s *Sampler) late(now int64, sc *span.Scope, h *span.Header, m memo) {
 	if !m.kept {
 		s.stats.lateDropped++
 		return
 	}
 	s.stats.lateKept++
-	s.through(sc, h, m.rule, 0, true)
+	s.through(now, sc, h, m.rule, 0, true)
 }
 
 // verdict decides about a trace that is not kept yet.
@@ -178,6 +181,8 @@ func (s *Sampler) decide(now int64, slot uint32, why Flags, drop bool) {
 	switch {
 	case early:
 		weight = s.weight(slot)
+	case t.flags&thrownBefore != 0:
+		keep, rule = false, s.again[t.id]
 	case drop:
 		keep, rule = false, rulePending
 	default:
@@ -197,7 +202,7 @@ func (s *Sampler) decide(now int64, slot uint32, why Flags, drop bool) {
 	if why&(Unfinished|Evicted|TooLarge) == 0 {
 		s.learn(now, t)
 	}
-	d := &Decision{Trace: t.id, Keep: keep, Policy: s.c.names[rule], Weight: weight, Final: true, Flags: why}
+	d := &Decision{Trace: t.id, Keep: keep, Policy: s.c.names[rule], Weight: weight, First: t.first, Final: true, Flags: why}
 	var b builder
 	if keep && !early {
 		s.gather(t, nil, func(scope uint32, raw []byte) {

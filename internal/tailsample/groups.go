@@ -114,7 +114,7 @@ func (s *Sampler) spread(now int64, slot uint32) {
 		work = work[:len(work)-1]
 		t := s.at(slot)
 		visit := func(m uint32) {
-			if s.at(m).rule == noRule {
+			if s.at(m).undecided() {
 				s.keepEarly(now, m, ruleLinked)
 				work = append(work, m)
 			}

@@ -184,6 +184,7 @@ const (
 	sawRoom                     // a bootstrap room
 	sawHalfRoot                 // the root is a prefill engine's: its trace is half of a request
 	sawSampled                  // flags or tracestate of a sampler before us
+	thrownBefore                // not seen but known: a process before this one threw the trace away
 )
 
 // Measures that a request can be slow by.

@@ -169,6 +169,9 @@ type compiled struct {
 	slowP99 [numMeasures]uint8
 }
 
+// maxRules bounds the rules: their numbers are bytes.
+const maxRules = 250
+
 // rule gives a name its number. There are at most 250; what is more shares the last, which New refuses.
 func (c *compiled) rule(name string) uint8 {
 	if i, ok := c.index[name]; ok {
@@ -236,8 +239,8 @@ func compile(p Policy) (*compiled, error) {
 			c.ruleOf[i] = c.rule("drop:" + k.Name)
 		}
 	}
-	if len(c.names) > 250 {
-		return nil, fmt.Errorf("tail sampling: %d rules; at most 250 can be told apart: merge some", len(c.names))
+	if len(c.names) > maxRules {
+		return nil, fmt.Errorf("tail sampling: %d rules; at most %d can be told apart: merge some", len(c.names), maxRules)
 	}
 	return c, nil
 }

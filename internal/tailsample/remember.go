@@ -17,16 +17,15 @@ type memory struct {
 	keep  int64 // ns
 }
 
+// memo is a decision. With its entry in the map it takes 88 bytes or so.
 type memo struct {
 	id   span.TraceID
 	at   int64
+	put  int64 // when it was decided
 	rule uint8
 	kept bool
 	set  bool
 }
-
-// memoBytes is what one decision takes, about: an entry of the ring and one of the map.
-const memoBytes = 80
 
 func (m *memory) put(now int64, id span.TraceID, kept bool, rule uint8) {
 	if i, ok := m.of[id]; ok {
@@ -42,7 +41,7 @@ func (m *memory) put(now int64, id span.TraceID, kept bool, rule uint8) {
 	if i == len(m.ring) {
 		m.ring = append(m.ring, memo{})
 	}
-	m.ring[i] = memo{id: id, at: now, rule: rule, kept: kept, set: true}
+	m.ring[i] = memo{id: id, at: now, put: now, rule: rule, kept: kept, set: true}
 	m.of[id] = uint32(i)
 	m.n++
 }

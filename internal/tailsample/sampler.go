@@ -34,7 +34,7 @@ type Options struct {
 	Linger, Settle, IdleAfter, MaxAge time.Duration
 
 	// Remember is how long a decision holds for late spans after the last of them (15 min), of at most
-	// RememberTraces traces (500,000; 80 bytes each).
+	// RememberTraces traces (500,000; 88 bytes each).
 	Remember       time.Duration
 	RememberTraces int
 
@@ -93,6 +93,7 @@ type Decision struct {
 	Policy string  // the rule that decided, see RuleErrors and its neighbours
 	Weight float64 // how many traces it stands for: 1 when always kept, 1/ratio, 0 when that is not known
 	Late   bool    // these spans came after the decision and follow it
+	First  int64   // when the first span came that is in here or was held until here, ns since 1970
 	Final  bool    // the trace's spans so far are all here or in decisions before; Requests are complete
 	Flags  Flags
 	Spans  []span.Scope // to be stored; none when Keep is false
@@ -140,6 +141,7 @@ type Sampler struct {
 	linksSeen bool
 	out       []*Decision
 	pass      map[span.TraceID]*Decision // of this Add: spans that go straight through
+	again     map[span.TraceID]uint8     // held traces that a process before this one threw away, by rule
 	tied      []uint32                   // to be promoted: tied to a trace that was kept
 	seen      seen
 	work      []uint32
@@ -185,7 +187,7 @@ func New(o Options) (*Sampler, error) {
 	s := &Sampler{
 		o: o, c: c,
 		held: map[span.TraceID]uint32{}, extras: map[uint32]*extra{}, groups: map[uint64]*group{}, scopeOf: map[string]uint32{},
-		words: map[string]int32{}, sketches: map[[2]int32]*[numMeasures]*sketch{}, pass: map[span.TraceID]*Decision{},
+		words: map[string]int32{}, sketches: map[[2]int32]*[numMeasures]*sketch{}, pass: map[span.TraceID]*Decision{}, again: map[span.TraceID]uint8{},
 		nurseryBytes: min(32<<20, o.MaxBytes/4), dictNow: -1,
 		memory: memory{of: map[span.TraceID]uint32{}, limit: o.RememberTraces, keep: o.Remember.Nanoseconds()},
 	}
@@ -264,7 +266,7 @@ func (s *Sampler) add(now int64, sc *span.Scope, h *span.Header, scope *place) {
 	slot, ok := s.held[h.Trace]
 	if !ok {
 		if m, ok := s.memory.get(now, h.Trace); ok {
-			s.late(sc, h, m)
+			s.late(now, sc, h, m)
 			return
 		}
 		for len(s.held) >= s.o.MaxTraces {
@@ -301,14 +303,14 @@ func (s *Sampler) add(now int64, sc *span.Scope, h *span.Header, scope *place) {
 		}
 	}
 	if t.rule != noRule {
-		s.through(sc, h, t.rule, Early, false)
+		s.through(t.first, sc, h, t.rule, Early, false)
 	} else if rule := s.c.interest(t); rule != noRule {
 		s.promote(now, slot, rule)
 	}
 	for len(s.tied) > 0 {
 		tied := s.tied[len(s.tied)-1]
 		s.tied = s.tied[:len(s.tied)-1]
-		if s.at(tied).rule == noRule {
+		if s.at(tied).undecided() {
 			s.promote(now, tied, ruleLinked)
 		}
 	}
@@ -460,8 +462,11 @@ func (s *Sampler) Hint() string {
 		return ""
 	}
 	option, at := "max_traces (num_traces in the collector's form)", fmt.Sprint(s.o.MaxTraces)
-	if s.stats.evictedBy == "max_memory" {
+	switch s.stats.evictedBy {
+	case "max_memory":
 		option, at = "max_memory", fmt.Sprintf("%d MB", s.o.MaxBytes>>20)
+	case evictedByLog:
+		return fmt.Sprintf("%d traces were decided before they ended, because the log of undecided spans on disk is nearly full; lower traces.sampling.max_age, now %s, so that one long trace does not hold up all that came after it", n, s.o.MaxAge)
 	}
 	return fmt.Sprintf("%d traces were decided before they ended, because as many are held as traces.sampling allows; raise %s, now %s", n, option, at)
 }

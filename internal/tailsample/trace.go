@@ -31,6 +31,9 @@ type trace struct {
 	waits       bool // its request is finished, due is set for good
 }
 
+// undecided tells that nothing says yet whether the trace is kept.
+func (t *trace) undecided() bool { return t.rule == noRule && t.flags&thrownBefore == 0 }
+
 // extra is what few traces have.
 type extra struct {
 	up      upstream
@@ -77,12 +80,16 @@ func (s *Sampler) destroy(slot uint32) {
 	s.dictDrop(t.comp)
 	s.packed.drop(t.comp)
 	t.raw, t.comp = 0, 0
+	if t.flags&thrownBefore != 0 {
+		delete(s.again, t.id)
+	}
 	if t.extra {
 		s.ungroup(slot)
 		delete(s.extras, slot)
 	}
 	s.listRemove(slot)
 	delete(s.held, t.id)
+	t.id = span.TraceID{}
 	t.gen++
 	s.free = append(s.free, slot)
 }
