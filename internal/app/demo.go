@@ -66,9 +66,12 @@ func Demo(ctx context.Context, o DemoOptions) error {
 		running.Wait()
 		training.Wait()
 	}()
+	traces := &demoTraces{running: running, seed: o.Seed, logger: o.Logger}
 	file := filepath.Join(dir, "rollscope-demo.yml")
 	text := append(sim.PrometheusConfig(running.Targets(), demoInterval), namesConfig(running.Targets())...)
 	text = fmt.Appendf(text, "  rollouts:\n    - {run: demo-grpo, path: %q, gpus: 16, scalars: %q}\n", run.pattern(), run.scalars())
+	// More than the usual share, so that there is something to look at after a minute.
+	text = append(text, "  traces: {sampling: {ratio: 10%}}\n"...)
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return fmt.Errorf("the demo's configuration: %w", err)
 	}
@@ -77,7 +80,12 @@ func Demo(ctx context.Context, o DemoOptions) error {
 		Store:      StoreOptions{Dir: filepath.Join(dir, "data"), OutOfOrder: 10 * time.Minute},
 		Web:        WebOptions{Listen: []string{o.Listen}}, BuiltinRules: true,
 		Logger: o.Logger, Version: o.Version, Out: o.Out,
-		mode: api.ModeDemo, nextPort: true, started: o.started,
+		mode: api.ModeDemo, nextPort: true, started: func(url string) {
+			training.Go(func() { traces.run(fleetCtx, url) })
+			if o.started != nil {
+				o.started(url)
+			}
+		},
 	})
 }
 
