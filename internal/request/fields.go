@@ -11,9 +11,10 @@ const (
 	Whole       Half = iota // either half, the decoding one first: it is there until the end
 	PrefillHalf             // what the prefill engine does
 	DecodeHalf              // what the decode engine does
+	FirstHalf               // either half, the prefill one first
 )
 
-func (h Half) String() string { return [...]string{"either", "prefill", "decode"}[h] }
+func (h Half) String() string { return [...]string{"either", "prefill", "decode", "either"}[h] }
 
 // Number is the index of a numeric field in [Numbers].
 type Number int
@@ -155,9 +156,9 @@ var Words = [NumWords]FieldRule{
 	StreamingWord: {"streaming", "", []string{front, router, dynamo, export, trace, dump, logged, pushed}, Whole, "The frontend knows what the caller asked for; it may stream from an engine all the same."},
 }
 
-// StartRule says whose start and end of a request count.
-var StartRule = FieldRule{"start", "", []string{front, router, dynamo, trace, export, dump, logged, pushed}, Whole,
-	"The first process that the request reached. A time stamp of the request wins over the time of a line about it. A row keeps the start that it was first stored with: its place in time never moves."}
+// StartRule says whose start and end of a request count. The end is never that of a prefill half.
+var StartRule = FieldRule{"start", "", []string{front, router, dynamo, trace, export, dump, logged, pushed}, FirstHalf,
+	"The first process that the request reached, of a PD pair the prefill half. A time stamp of the request wins over the time of a line about it. A row keeps the start that it was first stored with: its place in time never moves."}
 
 // rank is the place of an observation in an order, smaller is better.
 func (f *FieldRule) rank(o *Observation) int {
@@ -169,7 +170,7 @@ func (f *FieldRule) rank(o *Observation) int {
 		}
 	}
 	r *= 2
-	if o.Role == "prefill" && f.Half == Whole {
+	if o.Role == "prefill" && f.Half == Whole || o.Role == "decode" && f.Half == FirstHalf {
 		r++
 	}
 	return r

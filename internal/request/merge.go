@@ -193,7 +193,9 @@ func (s *Settled) times(list []keyed) {
 	for rank := range 2 {
 		if at := best(&StartRule, list, func(o *Observation) bool { return o.Start != 0 && min(o.TimeRank, 1) == rank }); at >= 0 {
 			s.Start, s.StartFrom = list[at].o.Start, list[at].o.origin()
-			s.Finish = list[at].o.Finish
+			if list[at].o.Role != "prefill" {
+				s.Finish = list[at].o.Finish
+			}
 			break
 		}
 	}

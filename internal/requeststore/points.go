@@ -32,7 +32,7 @@ type Point struct {
 }
 
 // Colors are what points can be coloured by.
-var Colors = append([]string{"outcome"}, Groups...)
+var Colors = Groups
 
 // Points returns the requests that fit by two of start and the numeric fields, and the word of color for
 // each. Above limit it leaves some out, evenly over time; failed ones and the highest of y stay. An error

@@ -34,8 +34,9 @@ type Group struct {
 	Count     int64
 	Outcomes  map[request.Outcome]int64
 	Quantiles [len(Latencies)]Quantiles // as in Latencies
-	// Good requests kept all targets that are asked for; Judged are those for which that is known. Both
-	// are 0 without targets.
+	// Good requests finished and kept all targets that are asked for. Judged are those for which that can be
+	// said: those with all latencies that have a target, and those that failed. An answer of one token has no
+	// time between tokens and keeps any target of that. Both are 0 without targets.
 	Good, Judged int64
 	// Tokens that good requests answered.
 	GoodTokens float64
@@ -278,11 +279,15 @@ func (c *columns) group(name string, rows []int32, t Targets) Group {
 	}
 	for _, i := range rows {
 		ttft, itl := c.values[0][i], c.values[1][i]
-		if t.TTFT > 0 && ttft < 0 || t.ITL > 0 && itl < 0 {
+		end := outcomes[c.end[i]]
+		if itl < 0 && end == request.Finished && c.tokens[i] == 1 {
+			itl = 0
+		}
+		if known := (t.TTFT == 0 || ttft >= 0) && (t.ITL == 0 || itl >= 0); !known && end != request.ErrorOutcome {
 			continue
 		}
 		g.Judged++
-		if outcomes[c.end[i]] == request.ErrorOutcome || outcomes[c.end[i]] == request.AbortedRequest {
+		if end == request.ErrorOutcome || end == request.AbortedRequest {
 			continue
 		}
 		if (t.TTFT == 0 || ttft <= t.TTFT) && (t.ITL == 0 || itl <= t.ITL) {
