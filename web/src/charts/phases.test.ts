@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type * as api from "../api/types";
-import { classToken, phaseBars, phaseToken } from "./phases";
+import { classToken, gapsOf, phaseBars, phaseToken } from "./phases";
 
 const phase = (name: string, depth: number, seconds: number | null, start: string | null = null): api.RequestPhase => ({ name, class: "", depth, seconds, start, from: "trace" });
 
@@ -28,4 +28,10 @@ describe("phases", () => {
     }
     expect(phaseBars([phase("a", 0, 1)], 0, 0)).toEqual([]);
   });
+});
+
+test("what lies in no phase is where no phase is", () => {
+  const bar = (left: number, width: number, depth = 0) => ({ phase: phase("x", depth, 1), left, width });
+  expect(gapsOf([bar(0.4, 0.2), bar(0.5, 0.3), bar(0, 1, 1)])).toEqual([[0, 0.4], [0.8, 1]]);
+  expect(gapsOf([bar(0, 1)])).toEqual([]);
 });

@@ -55,3 +55,16 @@ export function phaseBars(phases: readonly api.RequestPhase[], total: number, st
     return { phase, token: phaseToken(phase), left, width: Math.min(1 - left, Math.max(0, seconds / total)), placed: !Number.isFinite(said) };
   });
 }
+
+/** The stretches between 0 and 1 in which no phase of the first level lies, those of a pixel left out. */
+export function gapsOf(bars: readonly { phase: api.RequestPhase; left: number; width: number }[]): [number, number][] {
+  const own = bars.filter((b) => b.phase.depth === 0).sort((a, b) => a.left - b.left);
+  const out: [number, number][] = [];
+  let free = 0;
+  for (const b of own) {
+    if (b.left - free > 0.005) out.push([free, b.left]);
+    free = Math.max(free, b.left + b.width);
+  }
+  if (1 - free > 0.005) out.push([free, 1]);
+  return out;
+}

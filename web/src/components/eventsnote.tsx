@@ -77,9 +77,9 @@ function StoreFacts({ s }: { s: api.EventsStatus }) {
       <ul class="plain">
         {s.sources.map((x) => (
           <li key={`${x.kind} ${x.name}`} class="source">
-            <Badge level={x.error ? "crit" : x.last ? "ok" : "idle"}>{x.error ? x.state || "failed" : x.last ? "ok" : "nothing yet"}</Badge>
-            <span title={x.name}>{x.name} <span class="mut">{x.kind.replace("_", " ")}</span></span>
-            <span class="sec">{grouped(x.count, 0)}{x.last && `, ${duration(Math.max(0, now() - parseApiTime(x.last)))} ago`}</span>
+            <Badge level={x.error ? "crit" : x.last ? "ok" : "idle"}>{x.error ? x.state || "failed" : x.last ? "ok" : x.kind === "door" ? "listens" : "nothing yet"}</Badge>
+            <span title={x.name}>{x.name} <span class="mut">{x.kind === "door" ? x.state.replace(/^listening /, "").replace("_", " ") : x.kind.replace("_", " ")}</span></span>
+            <span class="sec">{x.kind !== "door" && grouped(x.count, 0)}{x.last && `, ${duration(Math.max(0, now() - parseApiTime(x.last)))} ago`}</span>
             {x.error && <span class="bad wrap">{x.error}</span>}
           </li>
         ))}

@@ -2,6 +2,7 @@
 // the page.
 import type { ComponentChildren } from "preact";
 import { goTo, viewURL, type Page, type View } from "../state/route";
+import { engineAt } from "../state/fleet";
 import { navigate, view } from "../state/view";
 
 export interface LinkProps {
@@ -39,6 +40,12 @@ export function Link({ to, patch = {}, title, label, current, tabIndex, onFollow
       {children}
     </a>
   );
+}
+
+/** The engine that a request or a line names by HOST:PORT, by its own name where the fleet knows it. */
+export function InstanceLink({ instance, patch = {} }: { instance: string; patch?: Partial<View> }) {
+  const e = engineAt(instance);
+  return <Link to="engines" patch={{ engine: e?.id ?? instance, ...patch }} title={e && e.name !== instance ? instance : undefined}>{e?.name ?? instance}</Link>;
 }
 
 export function EngineLink({ id, name }: { id: string; name: string }) {

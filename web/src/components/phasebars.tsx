@@ -1,8 +1,7 @@
 // The phases of a request as bars in its time: nested, each with its length and who said it, and below them
 // what lies in none.
 import type * as api from "../api/types";
-import { phaseBars } from "../charts/phases";
-import { brief } from "../format/number";
+import { gapsOf, phaseBars } from "../charts/phases";
 import { length } from "../timeline/axis";
 
 const seconds = (s: number) => length(s * 1e6);
@@ -23,7 +22,7 @@ export function PhaseBars({ phases, total, start, rest }: PhaseBarsProps) {
     return <p class="calm">{phases.length === 0 ? "No phase is known: neither its spans, nor its log lines, nor a dump say where its time went." : "How long it took is unknown."}</p>;
   }
   const bars = phaseBars(phases, whole, start);
-  const share = (v: number | null) => (v === null ? "" : `${brief((v / whole) * 100)} %`);
+  const share = (v: number | null) => (v === null ? "" : shareText(v / whole));
   return (
     <div class="phases" role="table" aria-label="phases">
       {bars.map(({ phase: p, token, left, width, placed }, i) => (
@@ -37,7 +36,7 @@ export function PhaseBars({ phases, total, start, rest }: PhaseBarsProps) {
       {rest !== null && (
         <div class="phase rest" role="row" title="of the whole, in no phase that anybody named">
           <span class="phase-name" role="rowheader">unattributed</span>
-          <span class="phase-track" role="presentation"><i class="striped" style={{ "--c": "var(--hatch)", left: `${Math.max(0, 1 - Math.max(0, rest) / whole) * 100}%`, width: `${Math.min(1, Math.max(0, rest) / whole) * 100}%` }} /></span>
+          <span class="phase-track" role="presentation">{gapsOf(bars).map(([from, to], i) => <i key={i} class="striped" style={{ "--c": "var(--hatch)", left: `${from * 100}%`, width: `${(to - from) * 100}%` }} />)}</span>
           <span class="n" role="cell">{seconds(rest)}</span>
           <span class="n mut" role="cell">{share(rest)}</span>
         </div>
@@ -50,6 +49,12 @@ export function PhaseBars({ phases, total, start, rest }: PhaseBarsProps) {
       </div>
     </div>
   );
+}
+
+/** A share in a column of shares: tenths of a percent are the finest that one reads. */
+export function shareText(share: number): string {
+  const p = share * 100;
+  return p !== 0 && Math.abs(p) < 0.1 ? "< 0.1 %" : `${p.toFixed(Math.abs(p) >= 99.95 ? 0 : 1)} %`;
 }
 
 /** A phase's name for the reader. */

@@ -8,8 +8,9 @@ import { now } from "../state/live";
 import { sampleView } from "../state/joins";
 import { cellText, columnsOf, NUMBERS, outcomeLevel, outcomeName, scaleOf, TITLES } from "../pages/requestfields";
 import { short } from "./copy";
-import { EngineLink, Link } from "./link";
-import { Badge, levelRank } from "./state";
+import { engineName } from "../state/fleet";
+import { InstanceLink, Link } from "./link";
+import { Badge } from "./state";
 import { Table, type Column } from "./table";
 
 export interface RequestTableProps {
@@ -47,7 +48,9 @@ export function OutcomeBadge({ row: r }: { row: Pick<api.RequestRow, "outcome" |
 export const requestName = (r: api.RequestRow): string => r.rid || (r.trace_id ? `trace ${short(r.trace_id, 12)}` : "without id");
 
 function requestColumns(rows: api.RequestRow[], text: string): Column<api.RequestRow>[] {
-  return columnsOf(text).map((key): Column<api.RequestRow> => {
+  // Where nobody trains, a column of steps would only take the room of another.
+  const keys = columnsOf(text).filter((k) => text !== "" || k !== "step" || rows.some((r) => r.step !== null));
+  return keys.map((key): Column<api.RequestRow> => {
     const n = NUMBERS.find((x) => x.key === key);
     if (n) {
       const scale = scaleOf(n, rows);
@@ -66,8 +69,9 @@ function requestColumns(rows: api.RequestRow[], text: string): Column<api.Reques
 
 function word(key: string): Column<api.RequestRow> {
   const title = TITLES[key] ?? key;
+  // The server sorts, and by numbers only: a part of the rows must not look like an order of all.
   const text = (get: (r: api.RequestRow) => string, cell?: (r: api.RequestRow) => ComponentChildren): Column<api.RequestRow> => ({
-    key, title, class: "sec", value: get, cell: cell ?? ((r) => get(r) || <span class="mut">unknown</span>),
+    key, title, class: "sec", cell: cell ?? ((r) => get(r) || <span class="mut">unknown</span>),
   });
   switch (key) {
     case "start":
@@ -75,13 +79,13 @@ function word(key: string): Column<api.RequestRow> {
     case "rid":
       return { key, title, class: "mono c-rid", cell: (r) => <Link patch={{ id: r.id }} title={r.rid || r.id}>{short(requestName(r), 18)}</Link> };
     case "outcome":
-      return { key, title, cell: (r) => <OutcomeBadge row={r} />, value: (r) => levelRank(outcomeLevel(r.outcome)) };
+      return { key, title, cell: (r) => <OutcomeBadge row={r} /> };
     case "finish":
       return text((r) => r.finish_reason);
     case "engine":
-      return text((r) => r.engine, (r) => (r.engine ? <>{r.engine_id ? <EngineLink id={r.engine_id} name={r.engine} /> : r.engine}{r.prefill_engine && <span class="mut" title={`prefill by ${r.prefill_engine}`}> D</span>}</> : <span class="mut">unknown</span>));
+      return text((r) => r.engine, (r) => (r.engine ? <>{r.engine_id ? <InstanceLink instance={r.engine} /> : engineName(r.engine)}{r.prefill_engine && <span class="mut" title={`prefill by ${r.prefill_engine}`}> D</span>}</> : <span class="mut">unknown</span>));
     case "prefill_engine":
-      return text((r) => r.prefill_engine, (r) => (r.prefill_engine ? <>{r.prefill_engine} <span class="mut">P</span></> : <span class="mut">–</span>));
+      return text((r) => r.prefill_engine, (r) => (r.prefill_engine ? <>{engineName(r.prefill_engine)} <span class="mut">P</span></> : <span class="mut">–</span>));
     case "model":
       return { ...text((r) => r.model), class: "sec c-why" };
     case "service":
@@ -97,9 +101,9 @@ function word(key: string): Column<api.RequestRow> {
       return text((r) => r.sources.join(", "));
     case "spans":
       return {
-        key, title, class: "sec", value: (r) => r.spans,
+        key, title, class: "sec",
         cell: (r) => (r.spans === "kept" && r.trace_id ? <Link to="traces" patch={{ id: r.trace_id }} title="its spans">kept</Link>
-          : r.spans === "sampled_away" ? <span class="mut" title="counted, not kept: tail sampling did not choose its trace">sampled away</span>
+          : r.spans === "sampled_away" ? <span class="mut" title="counted, not kept: tail sampling did not choose its trace">sampled</span>
           : <span class="mut" title="no span of it came">none</span>),
       };
     case "trace":

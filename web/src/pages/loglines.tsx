@@ -1,6 +1,6 @@
 // The lines themselves: newest on top, only those in sight in the document, one unfolded; what is read stays
 // where it is while new lines come in above.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import type * as api from "../api/types";
 import { Copy, short } from "../components/copy";
@@ -30,7 +30,7 @@ export interface LogLinesProps {
 export const engineNamed = (name: string): api.Engine | undefined => (name ? engineList.value?.find((e) => e.instance === name || e.name === name || e.id === name) : undefined);
 
 /** The request that a line names, as the list of requests finds it. */
-export const requestOf = (r: api.LogRecord) => ({ filter: r.rid ? filterOf({ rid: r.rid }) : filterOf({ trace_id: r.trace_id }), id: "first", range: fixed(parseApiTime(r.time) - 900_000, parseApiTime(r.time) + 900_000) });
+export const requestOf = (r: api.LogRecord) => ({ filter: r.rid ? filterOf({ rid: r.rid }) : filterOf({ trace: r.trace_id }), id: "first", range: fixed(parseApiTime(r.time) - 900_000, parseApiTime(r.time) + 900_000) });
 
 export function LogLines(p: LogLinesProps) {
   const box = useRef<HTMLDivElement>(null);
@@ -138,6 +138,8 @@ export function LogLines(p: LogLinesProps) {
       return true;
     },
   });
+  // Most engines stamp whole seconds: thousandths would be made up.
+  const whole = useMemo(() => p.records.every((r) => !r.time.includes(".")), [p.records]);
   const height = p.records.length * ROW + (openAt >= 0 ? extra : 0);
   return (
     <div class="log-lines scroll" ref={box} role="list" aria-label="log lines" tabIndex={0}>
@@ -146,7 +148,7 @@ export function LogLines(p: LogLinesProps) {
           const i = first + k;
           return (
             <div key={r.id} style={{ top: `${topOf(i, openAt, extra)}px` }} class={r.id === id ? "log-item open" : "log-item"} role="listitem">
-              <Line r={r} focus={r.id === cursor} open={r.id === id} onToggle={() => {
+              <Line r={r} whole={whole} focus={r.id === cursor} open={r.id === id} onToggle={() => {
                 setCursor(r.id);
                 toggle(r);
               }} />
@@ -161,7 +163,7 @@ export function LogLines(p: LogLinesProps) {
   );
 }
 
-function Line({ r, focus, open, onToggle }: { r: api.LogRecord; focus: boolean; open: boolean; onToggle: () => void }) {
+function Line({ r, whole, focus, open, onToggle }: { r: api.LogRecord; whole: boolean; focus: boolean; open: boolean; onToggle: () => void }) {
   const lines = r.line.split("\n");
   const level = levelOf(r.level);
   return (
@@ -169,7 +171,7 @@ function Line({ r, focus, open, onToggle }: { r: api.LogRecord; focus: boolean; 
       onClick={() => {
         if (!getSelection()?.toString()) onToggle();
       }}>
-      <span class="log-time">{startText(parseApiTime(r.time))}{r.marks.some((m) => m.startsWith("time")) && <span class="mut" title={r.marks.map(markWords).join("; ")}>~</span>}</span>
+      <span class="log-time">{whole ? startText(parseApiTime(r.time)).replace(/\.000$/, "") : startText(parseApiTime(r.time))}{r.marks.some((m) => m.startsWith("time")) && <span class="mut" title={r.marks.map(markWords).join("; ")}>~</span>}</span>
       <span class="log-level">{level ? <StateIcon level={level} /> : null}{r.level.toLowerCase().replace("warning", "warn").slice(0, 5)}</span>
       <span class="log-class" title={r.class ? `class: ${r.class}` : "no class"}>{r.class && <><i class="sw" style={{ "--c": `var(${lineColour("class", r.class, 0)})` }} />{r.class}</>}</span>
       <span class="log-engine" title={r.engine || r.source}>{engineNamed(r.engine)?.name ?? (r.engine || r.service)}</span>

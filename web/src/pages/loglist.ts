@@ -7,7 +7,9 @@ import { stroke } from "../charts/model";
 export const MOST = 10_000;
 export const ROW = 20;
 
-const newer = (a: api.LogRecord, b: api.LogRecord): number => (a.time < b.time ? 1 : a.time > b.time ? -1 : 0);
+/** Times are written without zeros at their end, and "Z" is more than ".": they are compared without it. */
+const stampOf = (r: api.LogRecord): string => r.time.replace(/Z$/, "");
+const newer = (a: api.LogRecord, b: api.LogRecord): number => (stampOf(a) < stampOf(b) ? 1 : stampOf(a) > stampOf(b) ? -1 : 0);
 
 /** Known and new lines together, newest first, each once. A line that was known keeps its place among those of its time. */
 export function merge(known: readonly api.LogRecord[], fresh: readonly api.LogRecord[]): api.LogRecord[] {
@@ -18,7 +20,7 @@ export function merge(known: readonly api.LogRecord[], fresh: readonly api.LogRe
   const sorted = [...add].sort(newer);
   let i = 0;
   for (const r of known) {
-    while (i < sorted.length && (sorted[i] as api.LogRecord).time > r.time) out.push(sorted[i++] as api.LogRecord);
+    while (i < sorted.length && newer(sorted[i] as api.LogRecord, r) < 0) out.push(sorted[i++] as api.LogRecord);
     out.push(r);
   }
   out.push(...sorted.slice(i));
@@ -42,7 +44,7 @@ export function seen(top: number, height: number, n: number, open: number, extra
 }
 
 const CLASS: Record<string, string> = {
-  error: "--crit-fill", oom: "--s4", abort: "--warn-fill", hang: "--ph-reward", preempt: "--s1", retract: "--s1", startup: "--s3", shutdown: "--s6", nccl: "--s5", timeout: "--s2", "": "--s7",
+  error: "--crit-fill", oom: "--s4", abort: "--warn-fill", hang: "--ph-reward", preempt: "--s1", retract: "--s1", startup: "--s3", shutdown: "--s6", nccl: "--s5", timeout: "--s2", "": "--s7", none: "--s7",
 };
 const LEVEL: Record<string, string> = { fatal: "--ph-error", critical: "--ph-error", error: "--crit-fill", warning: "--warn-fill", warn: "--warn-fill", info: "--s7", debug: "--hatch", trace: "--hatch", "": "--hatch" };
 
@@ -57,7 +59,8 @@ export function lineColour(by: string, name: string, i: number): string {
 export function severity(by: string, name: string): number {
   const order = by === "level" ? ["fatal", "critical", "error", "warn", "warning", "", "info", "debug", "trace"] : ["oom", "hang", "error", "abort", "preempt", "retract", "nccl", "timeout", "startup", "shutdown"];
   const at = order.indexOf(name.toLowerCase());
-  return at >= 0 && (name !== "" || by === "level") ? at : name === "" ? 99 : 50;
+  if (by !== "level" && (name === "" || name === "none")) return 99;
+  return at >= 0 ? at : name === "" ? 99 : 50;
 }
 
 export function levelOf(level: string): api.Level | "" {
@@ -66,6 +69,8 @@ export function levelOf(level: string): api.Level | "" {
 }
 
 const MARKS: Record<string, string> = {
-  time_assumed: "its time has no zone: the assumed one", time_received: "it has no time: when it came", cut: "cut: it is longer than what is kept", interleaved: "two lines were written into each other", ansi: "colours were taken out",
+  time_assumed: "it has no time of its own: that of the line before it, or when it came", zone_assumed: "its time names no zone: the offset seen while following, or UTC", date_assumed: "it has a time of day only: the date was assumed",
+  cut: "a part of it is missing", interleaved: "two writers' lines are mixed in it", truncated: "it is longer than what is kept: its rest is dropped", binary: "bytes that are no text stand as \\xNN", overwritten: "it was written over itself: its last state was read",
+  not_finite: "a number in it is no number and was left out", invalid: "a number in it cannot be", unterminated: "the file ended before it did", others_unknown: "values of the lines that Ray folded into it are unknown",
 };
 export const markWords = (m: string): string => MARKS[m] ?? m.replace(/_/g, " ");

@@ -12,7 +12,7 @@ import { TopBar } from "../components/topbar";
 import { grouped, plural } from "../format/number";
 import { parseApiTime } from "../format/time";
 import { useEvents } from "../state/events";
-import { engineList } from "../state/fleet";
+import { engineList, engineName } from "../state/fleet";
 import { useKeys } from "../state/keys";
 import { heard, isLive, isReady, now, tick, win, windowFor } from "../state/live";
 import { fixed } from "../state/route";
@@ -222,7 +222,7 @@ function Histogram({ res, by, window: w, classes }: { res: Resource<api.Envelope
     else list.sort((a, b) => severity(by, a.name) - severity(by, b.name));
     return list.map((s, i) => ({ name: s.name, color: lineColour(by, s.name, i), counts: s.counts, total: sum(s) }));
   }, [d, by]);
-  const chips = Object.entries(classes).filter(([k]) => k !== "").sort(([a], [b]) => severity("class", a) - severity("class", b));
+  const chips = Object.entries(classes).filter(([k]) => k !== "" && k !== "none").sort(([a], [b]) => severity("class", a) - severity("class", b));
   if (v.lineClass && !chips.some(([k]) => k === v.lineClass)) chips.unshift([v.lineClass, 0]);
   return (
     <section class="panel log-histogram" aria-label="histogram">
@@ -234,12 +234,12 @@ function Histogram({ res, by, window: w, classes }: { res: Resource<api.Envelope
         </span>
         <span class="sp" />
         <StaleNote res={res} />
-        <span class="cloud-legend">{series.slice(0, 12).map((s) => <span key={s.name} class="quiet"><i class="sw" style={{ "--c": `var(${s.color})` }} />{s.name || (by === "class" ? "no class" : "unknown")} <span class="mut">{grouped(s.total, 0)}</span></span>)}</span>
+        <span class="cloud-legend">{series.slice(0, 12).map((s) => <span key={s.name} class="quiet"><i class="sw" style={{ "--c": `var(${s.color})` }} />{nameOf(by, s.name)} <span class="mut">{grouped(s.total, 0)}</span></span>)}</span>
       </header>
       <LoadingBar on={res.loading} />
       <div class="log-bars">
         {res.error && !d && <ErrorBox error={res.error} failingSince={res.failingSince} />}
-        {d && <StackedBars series={series} from={parseApiTime(d.from)} step={d.step_seconds * 1000} window={w} label={`${grouped(d.total, 0)} log lines over time by ${by}: ${series.map((s) => `${s.name || "none"} ${grouped(s.total, 0)}`).join(", ")}`}
+        {d && <StackedBars series={series} from={parseApiTime(d.from)} step={d.step_seconds * 1000} window={w} label={`${grouped(d.total, 0)} log lines over time by ${by}: ${series.map((s) => `${nameOf(by, s.name)} ${grouped(s.total, 0)}`).join(", ")}`}
           onRange={(a, b) => zoomTo(fixed(Math.floor(a / 1000) * 1000, Math.ceil(b / 1000) * 1000))} onBar={(a, b) => zoomTo(fixed(a, b))} />}
       </div>
       {chips.length > 0 && (
@@ -254,6 +254,10 @@ function Histogram({ res, by, window: w, classes }: { res: Resource<api.Envelope
       )}
     </section>
   );
+}
+
+function nameOf(by: string, name: string): string {
+  return name === "" || name === "none" ? (by === "class" ? "no class" : by === "level" ? "no level" : "unknown") : by === "engine" ? engineName(name) : name;
 }
 
 function LogsHelp() {

@@ -1,7 +1,7 @@
 // The numbers of a request: their names in a filter, a sort and a scatter, their units, and what stands
 // where there is none. Pure.
 import type * as api from "../api/types";
-import { allWhole, format, scaleFor, typical, type Scale } from "../format/number";
+import { allWhole, decimalsFor, format, scaleFor, typical, type Scale } from "../format/number";
 
 export interface RequestNumber {
   /** as filter, sort and scatter have it */
@@ -58,7 +58,14 @@ export const unitOf = (key: string): string => numberOf(key)?.unit ?? "";
 /** How a column's numbers are written: for all its rows alike. */
 export function scaleOf(n: RequestNumber, rows: readonly api.RequestRow[]): Scale {
   const values = rows.map(n.get);
-  return scaleFor(n.unit, typical(values), allWhole(values));
+  return n.unit === "s" ? secondsScale(values) : scaleFor(n.unit, typical(values), allWhole(values));
+}
+
+/** The scale of a column of seconds: in ms while all fit there, decimals as its middle needs them. */
+export function secondsScale(values: readonly (number | null)[]): Scale {
+  const middle = typical(values);
+  const most = values.reduce((a: number, v) => Math.max(a, v ?? 0), 0);
+  return most < 10 || middle >= 10 ? scaleFor("s", middle) : { factor: 1, unit: "s", decimals: Math.min(3, decimalsFor(middle)), clock: false };
 }
 
 /** A cell's text and whether it is a word: what no source gave is unknown, what cannot be is a dash. */

@@ -6,13 +6,13 @@ import { get } from "../api/client";
 import type * as api from "../api/types";
 import { Copy, short } from "../components/copy";
 import { StateIcon } from "../components/icons";
-import { EngineLink, Link } from "../components/link";
+import { InstanceLink, Link } from "../components/link";
 import { PhaseBars, words } from "../components/phasebars";
 import { OutcomeBadge, requestName, startText } from "../components/requesttable";
 import { ErrorBox, LoadingBar, Notes } from "../components/state";
 import { grouped, plural, scaleFor, withUnit } from "../format/number";
 import { parseApiTime } from "../format/time";
-import { engineList } from "../state/fleet";
+import { engineAt, engineName } from "../state/fleet";
 import { around, logsFilter, sampleView } from "../state/joins";
 import { useResource } from "../state/resource";
 import type { View } from "../state/route";
@@ -29,7 +29,7 @@ export function logsPatch(r: api.RequestRow): Partial<View> {
 /** Its engine's panels, in its time. */
 function enginePatch(r: api.RequestRow, id: string): Partial<View> {
   const start = parseApiTime(r.start);
-  return { engine: id, ...(Number.isFinite(start) ? { range: around(start, Math.max(600, r.e2e_seconds ?? 0)) } : {}) };
+  return { engine: engineAt(r.engine)?.id ?? id, ...(Number.isFinite(start) ? { range: around(start, Math.max(600, r.e2e_seconds ?? 0)) } : {}) };
 }
 
 export function RequestPanel({ id, known }: { id: string; known: api.RequestRow | undefined }) {
@@ -114,7 +114,6 @@ function Ways({ r, d }: { r: api.RequestRow; d: api.RequestDetail | undefined })
 function Numbers({ r, d }: { r: api.RequestRow; d: api.RequestDetail | undefined }) {
   const num = (v: number | null, unit: string) => (v === null ? <span class="mut">unknown</span> : withUnit(v, scaleFor(unit, v, Number.isInteger(v))));
   const time = (v: number | null) => (v === null ? <span class="mut">{r.outcome === "running" ? "open" : "unknown"}</span> : secondsText(v));
-  const prefill = engineList.value?.find((e) => e.name === r.prefill_engine || e.instance === r.prefill_engine);
   const list: [string, ComponentChildren][] = [
     ["start", startText(parseApiTime(r.start))], ["E2E", <b key="e">{time(r.e2e_seconds)}</b>],
     ["TTFT", <b key="t">{time(r.ttft_seconds)}</b>], ["ITL", time(r.itl_seconds)],
@@ -126,8 +125,8 @@ function Numbers({ r, d }: { r: api.RequestRow; d: api.RequestDetail | undefined
     <>
       <dl class="tl-facts">{list.map(([k, v]) => <div key={k}><dt>{k}</dt><dd>{v}</dd></div>)}</dl>
       <dl class="tl-long">
-        <div><dt>{r.prefill_engine ? "decoded by" : "engine"}</dt><dd>{r.engine ? <EngineLink id={r.engine_id} name={r.engine} /> : <span class="mut">unknown</span>}</dd></div>
-        {r.prefill_engine && <div><dt>prefill by</dt><dd>{prefill ? <EngineLink id={prefill.id} name={prefill.name} /> : r.prefill_engine}</dd></div>}
+        <div><dt>{r.prefill_engine ? "decoded by" : "engine"}</dt><dd>{!r.engine ? <span class="mut">unknown</span> : r.engine_id ? <InstanceLink instance={r.engine} /> : r.engine}</dd></div>
+        {r.prefill_engine && <div><dt>prefill by</dt><dd><InstanceLink instance={r.prefill_engine} /></dd></div>}
         {r.model && <div><dt>model</dt><dd>{r.model}</dd></div>}
         {r.service && <div><dt>service</dt><dd>{r.service}</dd></div>}
         {r.run && <div><dt>asked by</dt><dd>{r.run} {r.kind} {r.step ?? ""}</dd></div>}
@@ -162,8 +161,8 @@ function Fields({ list }: { list: api.RequestField[] }) {
             <tr key={f.name}>
               <th scope="row">{words(f.name)}</th>
               <td class="wrap">
-                {f.value}{f.unit && <span class="mut"> {f.unit}</span>}
-                {Object.entries(f.others ?? {}).map(([source, value]) => <div key={source} class="other"><StateIcon level="warn" />{value} <span class="mut">says {source}</span></div>)}
+                {fieldText(f.value, f)}
+                {Object.entries(f.others ?? {}).map(([source, value]) => <div key={source} class="other"><StateIcon level="warn" />{fieldText(value, f)} <span class="mut">says {source}</span></div>)}
               </td>
               <td class="mut">{f.from}</td>
             </tr>
@@ -174,6 +173,13 @@ function Fields({ list }: { list: api.RequestField[] }) {
   );
 }
 
+/** What a source said: times for the reader, with all their digits in the hint. */
+function fieldText(value: string, f: api.RequestField): ComponentChildren {
+  const n = f.unit === "s" || f.unit === "tokens/s" ? Number(value) : NaN;
+  if (value !== "" && Number.isFinite(n)) return <span title={`${value} ${f.unit}`}>{f.unit === "s" ? secondsText(n) : withUnit(n, scaleFor(f.unit, n))}</span>;
+  return <>{/engine$/.test(f.name) ? engineName(value) : value}{f.unit && <span class="mut"> {f.unit}</span>}</>;
+}
+
 function Seen({ list }: { list: api.RequestSeen[] }) {
   const shown = useSignal(-1);
   return (
@@ -182,7 +188,7 @@ function Seen({ list }: { list: api.RequestSeen[] }) {
         {list.map((o, i) => (
           <li key={i}>
             <button type="button" class="tl-link" aria-expanded={shown.value === i} onClick={() => (shown.value = shown.value === i ? -1 : i)}>{shown.value === i ? "▾" : "▸"} {o.source}</button>
-            <span class="sec"> {[o.engine, o.role].filter(Boolean).join(", ")}{o.start && ` · ${startText(parseApiTime(o.start))}`}</span>
+            <span class="sec"> {[engineName(o.engine), o.role].filter(Boolean).join(", ")}{o.start && ` · ${startText(parseApiTime(o.start))}`}</span>
             {shown.value === i && (
               <table class="said"><tbody>{Object.entries(o.fields).map(([k, v]) => <tr key={k}><th scope="row">{words(k)}</th><td class="wrap">{v}</td></tr>)}</tbody></table>
             )}

@@ -12,6 +12,7 @@ import { ErrorBox, LoadingBar, Notes, StaleNote } from "../components/state";
 import { TopBar } from "../components/topbar";
 import { grouped, plural } from "../format/number";
 import { useEvents } from "../state/events";
+import { needEngines, servedFilter } from "../state/fleet";
 import { useKeys } from "../state/keys";
 import { range, win } from "../state/live";
 import { logsFilter } from "../state/joins";
@@ -24,7 +25,7 @@ import { GroupTable, SummaryPanel } from "./requestsummary";
 
 /** Rows that are asked for at first, and more each time the end comes into sight. */
 const PAGE = 500;
-const MOST = 5000;
+const MOST = 3000;
 const BY: [string, string][] = [["", "nothing"], ["engine", "engine"], ["prefill_engine", "prefill engine"], ["model", "model"], ["service", "service"], ["run", "run"], ["step", "step"], ["outcome", "outcome"], ["finish", "finish reason"]];
 
 export function Requests() {
@@ -35,14 +36,14 @@ export function Requests() {
   const sort = v.sort || "-e2e";
   const window_ = { from: apiTime(w.from), to: apiTime(w.to) };
   useEffect(() => setLimit(PAGE), [v.filter, sort, range.value]);
-  const key = `${w.from} ${w.to} ${v.filter} ${sort} ${limit}`;
-  const res = useResource("requests", key, (abort) =>
-    get<api.Requests>("/requests", { ...window_, filter: v.filter, sort: sort.replace(/^-/, ""), desc: sort.startsWith("-") ? 1 : 0, limit }, abort),
-  );
+  useEffect(() => void needEngines().catch(() => undefined), []); // for their names; ids do without
+  const filter = servedFilter(v.filter);
+  const key = `${w.from} ${w.to} ${filter} ${sort} ${limit}`;
+  const res = useResource("requests", key, (abort) => load({ ...window_, filter, sort: sort.replace(/^-/, ""), desc: sort.startsWith("-") ? 1 : 0 }, limit, abort));
   const [ttft, itl] = [target(v.goalTTFT), target(v.goalITL)];
   const goal = (t: number | null) => (t === null || Number.isNaN(t) ? undefined : t);
-  const summary = useResource("requests summary", `${w.from} ${w.to} ${v.filter} ${v.by} ${ttft} ${itl}`, (abort) =>
-    get<api.RequestSummary>("/requests/summary", { ...window_, filter: v.filter, by: v.by, ttft: goal(ttft), itl: goal(itl) }, abort),
+  const summary = useResource("requests summary", `${w.from} ${w.to} ${filter} ${v.by} ${ttft} ${itl}`, (abort) =>
+    get<api.RequestSummary>("/requests/summary", { ...window_, filter, by: v.by, ttft: goal(ttft), itl: goal(itl) }, abort),
   );
   const rows = res.value?.data.requests ?? NONE;
   const total = res.value?.data.total ?? null;
@@ -107,6 +108,18 @@ export function Requests() {
 }
 
 const NONE: api.RequestRow[] = [];
+
+/** The first rows of a list, a page after the other. */
+async function load(query: Record<string, string | number>, limit: number, abort: AbortSignal): Promise<api.Envelope<api.Requests>> {
+  const all = await get<api.Requests>("/requests", { ...query, limit: PAGE }, abort);
+  let next = all.next;
+  while (next && all.data.requests.length < limit) {
+    const more = await get<api.Requests>("/requests", { ...query, limit: PAGE, after: next }, abort);
+    all.data.requests.push(...more.data.requests);
+    next = more.next;
+  }
+  return all;
+}
 
 function Sub({ shown, total, filter }: { shown: number; total: number | null; filter: string }) {
   const what = filter ? "that fit" : "in this range";
@@ -188,12 +201,12 @@ export function FilterHelp() {
     <>
       <dl>
         <div><dt><code>ttft&gt;5s</code></dt><dd>numbers: &lt; &lt;= &gt; &gt;= with ms, s, m for times, k, M for counts</dd></div>
-        <div><dt><code>engine:decode-5</code></dt><dd>the field is this; <code>engine:"10.0.0.1:30000"</code> in quotes</dd></div>
-        <div><dt><code>model~qwen</code></dt><dd>the field contains the text</dd></div>
+        <div><dt><code>engine:decode-5</code></dt><dd>the field has the text; <code>engine="10.0.0.1:30000"</code> is exactly this</dd></div>
+        <div><dt><code>model~qwen.*chat</code></dt><dd>a regular expression fits</dd></div>
         <div><dt><code>-outcome:ok</code></dt><dd>not</dd></div>
         <div><dt><code>step:40 outcome:error</code></dt><dd>both; the run too: <code>run:NAME</code></dd></div>
       </dl>
-      <p class="mut">Numbers: {NUMBERS.map((n) => n.key).join(" ")}. Words: rid trace_id engine model service outcome finish run kind step sample flag source spans. Outcomes: ok error aborted running.</p>
+      <p class="mut">Numbers: {NUMBERS.map((n) => n.key).join(" ")}. Words: rid trace engine prefill_engine model service outcome finish error run kind flag source spans; <code>step:none</code> and <code>step:any</code> ask whether there is one. Outcomes: ok error aborted running.</p>
     </>
   );
 }

@@ -4,17 +4,19 @@ import { useMemo } from "preact/hooks";
 import { apiTime, get } from "../api/client";
 import type * as api from "../api/types";
 import { stroke } from "../charts/model";
-import { categories, scatterAxis } from "../charts/scatter";
+import { categories, OTHERS, scatterAxis } from "../charts/scatter";
 import { KindMark, ScatterPlot, type Frame, type Kind } from "../charts/scatterplot";
 import { ErrorBox, LoadingBar, StaleNote } from "../components/state";
 import { startText } from "../components/requesttable";
 import { grouped, scaleFor, withUnit } from "../format/number";
 import { withRange, withTerm } from "../state/filter";
+import { engineName, servedFilter } from "../state/fleet";
 import { win } from "../state/live";
 import { fixed } from "../state/route";
 import { useResource } from "../state/resource";
 import { change, isZoomed, view, zoomBack, zoomTo } from "../state/view";
 import { NUMBERS, numberOf, outcomeName, unitOf } from "./requestfields";
+import { groupTerm } from "./requestsummary";
 
 const LIMIT = 6000;
 const COLORS = ["outcome", "engine", "model", "step", "finish", "service", "run"];
@@ -23,19 +25,21 @@ const TITLE = (key: string) => (key === "start" ? "start" : (numberOf(key)?.titl
 export function RequestScatter({ selected }: { selected: string }) {
   const v = view.value;
   const w = win.value;
+  const filter = servedFilter(v.filter);
   const [x, y, color] = [v.x || "start", v.y || "ttft", v.color || "outcome"];
-  const res = useResource(`points ${x} ${y} ${color}`, `${w.from} ${w.to} ${v.filter}`, (abort) =>
-    get<api.RequestPoints>("/requests/points", { from: apiTime(w.from), to: apiTime(w.to), filter: v.filter, x, y, color, limit: LIMIT }, abort),
+  const res = useResource(`points ${x} ${y} ${color}`, `${w.from} ${w.to} ${filter}`, (abort) =>
+    get<api.RequestPoints>("/requests/points", { from: apiTime(w.from), to: apiTime(w.to), filter, x, y, color, limit: LIMIT }, abort),
   );
   const d = res.value?.data;
   const shown = useMemo(() => {
     if (!d) return null;
     const xs = x === "start" ? d.x.map((s) => (s === null ? null : s * 1000)) : d.x;
-    const cats = categories(d.color.map((c) => (color === "outcome" ? outcomeName(c) : c || "unknown")));
+    const cats = categories(d.color.map((c) => (c === "none" ? "unknown" : outcomeName(c))));
     const kinds = cats.names.map((name, i): Kind => (color === "outcome" ? outcomeKind(name) : { name, ...stroke(i), shape: i > 3 ? "ring" : "dot" }));
     return { xs, cats, kinds, missing: xs.filter((a, i) => a === null || d.y[i] === null).length, ya: scatterAxis(d.y, unitOf(y), v.log), xa: x === "start" ? null : scatterAxis(d.x, unitOf(x), false) };
   }, [d, v.log]);
   const fields = d?.fields ?? [];
+  const nameOf = (name: string) => (color.endsWith("engine") ? engineName(name) : name);
   const frame = (f: Frame) => {
     let filter = v.filter;
     const unit = (k: string) => (unitOf(k) === "s" ? "s" : "");
@@ -67,7 +71,7 @@ export function RequestScatter({ selected }: { selected: string }) {
           <ScatterPlot
             xs={shown.xs} ys={d.y} kinds={shown.kinds} of={shown.cats.of} x={shown.xa ?? { from: w.from, to: w.to }} y={shown.ya} selected={d.ids.indexOf(selected)}
             label={`${TITLE(y)} over ${TITLE(x)} of ${grouped(d.shown, 0)} requests by ${color}`}
-            words={(i) => [[TITLE(y), text(y, d.y[i] ?? null)], [TITLE(x), text(x, shown.xs[i] ?? null)], [color, shown.cats.names[shown.cats.of[i] ?? 0] ?? ""]]}
+            words={(i) => [[TITLE(y), text(y, d.y[i] ?? null)], [TITLE(x), text(x, shown.xs[i] ?? null)], [color, nameOf(shown.cats.names[shown.cats.of[i] ?? 0] ?? "")]]}
             onFrame={frame} onPick={(i) => change({ id: d.ids[i] ?? "" })}
           />
         )}
@@ -76,7 +80,7 @@ export function RequestScatter({ selected }: { selected: string }) {
         {res.error && d ? <StaleNote res={res} /> : (
           <span class="cloud-legend">
             {shown?.kinds.map((k, i) => (
-              <button type="button" key={k.name} class="quiet" title={`only these: ${color}:${k.name}`} onClick={() => change({ filter: withTerm(v.filter, color, k.name), id: "" })}><KindMark kind={k} />{k.name} <span class="mut">{grouped(shown.cats.counts[i] ?? 0, 0)}</span></button>
+              <button type="button" key={k.name} class="quiet" disabled={k.name === OTHERS} title={`only these: ${color}:${nameOf(k.name)}`} onClick={() => change({ filter: withTerm(v.filter, color, groupTerm(k.name)), id: "" })}><KindMark kind={k} />{nameOf(k.name)} <span class="mut">{grouped(shown.cats.counts[i] ?? 0, 0)}</span></button>
             ))}
           </span>
         )}

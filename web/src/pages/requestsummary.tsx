@@ -6,12 +6,13 @@ import { Badge, ErrorBox, LoadingBar, Notes } from "../components/state";
 import { StateIcon } from "../components/icons";
 import { Table, type Column } from "../components/table";
 import { numberText } from "../charts/model";
-import { brief, format, grouped, plural, scaleFor, typical, withUnit, type Scale } from "../format/number";
+import { brief, format, grouped, plural, scaleFor, withUnit, type Scale } from "../format/number";
 import { useSignal } from "@preact/signals";
 import { withTerm } from "../state/filter";
+import { engineName } from "../state/fleet";
 import type { Resource } from "../state/resource";
 import { change, view } from "../state/view";
-import { OUTCOMES, outcomeLevel, outcomeName } from "./requestfields";
+import { OUTCOMES, outcomeLevel, outcomeName, secondsScale } from "./requestfields";
 
 type Answer = Resource<api.Envelope<api.RequestSummary>>;
 
@@ -28,7 +29,7 @@ export function SummaryPanel({ res, ttft, itl }: { res: Answer; ttft: number | n
     <section class="panel request-summary" aria-label="summary">
       <header class="panel-h">
         <h2>All of them</h2>
-        <span class="u">{g ? `${plural(g.count, "request")} · percentiles of each one, sampled away or not` : ""}</span>
+        <span class="u">{g ? `${plural(g.count, "request")}, each counted` : ""}</span>
         <Notes list={res.value?.warnings ?? []} />
         <span class="sp" />
         {g?.estimated && <Badge level="warn" title={g.estimated}>estimated</Badge>}
@@ -47,7 +48,10 @@ export function SummaryPanel({ res, ttft, itl }: { res: Answer; ttft: number | n
   );
 }
 
-const FILLS: Record<string, string> = { error: "--crit-fill", aborted: "--warn-fill", running: "--idle", "": "--hatch", ok: "--ok-fill" };
+/** What a filter asks for to have one group: its name; "none" is no value. */
+export const groupTerm = (name: string): string => (name === "" || name === "unknown" ? "none" : name);
+
+const FILLS: Record<string, string> = { error: "--crit-fill", aborted: "--warn-fill", running: "--idle", "": "--hatch", unknown: "--hatch", ok: "--ok-fill" };
 
 function ordered(outcomes: Record<string, number>): [string, number][] {
   const known = OUTCOMES.filter((o) => outcomes[o]).map((o): [string, number] => [o, outcomes[o] ?? 0]);
@@ -62,11 +66,11 @@ function Outcomes({ group: g }: { group: api.RequestGroup }) {
   return (
     <div class="outcomes">
       <div class="stack" role="img" aria-label={`outcomes: ${list.map(([o, n]) => `${outcomeName(o)} ${grouped(n, 0)}`).join(", ") || "none"}`}>
-        {list.map(([o, n]) => <i key={o} class={o === "" ? "striped" : ""} style={{ flexGrow: String(n), "--c": `var(${FILLS[o] ?? "--s7"})` }} title={`${outcomeName(o)}: ${grouped(n, 0)}`} />)}
+        {list.map(([o, n]) => <i key={o} class={o === "" || o === "unknown" ? "striped" : ""} style={{ flexGrow: String(n), "--c": `var(${FILLS[o] ?? "--s7"})` }} title={`${outcomeName(o)}: ${grouped(n, 0)}`} />)}
       </div>
       <div class="outcome-chips">
         {list.map(([o, n]) => (
-          <button type="button" key={o} class="bare on-hover" title={`only these: outcome:${outcomeName(o)}`} onClick={() => change({ filter: withTerm(now, "outcome", outcomeName(o)), id: "" })}>
+          <button type="button" key={o} class="bare on-hover" title={`only these: outcome:${outcomeName(o)}`} onClick={() => change({ filter: withTerm(now, "outcome", groupTerm(o)), id: "" })}>
             <Badge level={outcomeLevel(o)}>{grouped(n, 0)} {outcomeName(o)}</Badge> <span class="mut">{g.count > 0 ? `${brief((n / g.count) * 100)} %` : ""}</span>
           </button>
         ))}
@@ -140,7 +144,7 @@ export function GroupTable({ res, by }: { res: Answer; by: string }) {
       <LoadingBar on={res.loading} />
       {groups.length === 0 && !res.loading && <p class="calm">no request says it</p>}
       {groups.length > 0 && (
-        <Table label="groups" rows={groups} columns={columns} rowKey={(g) => g.name || "(unknown)"} sort={sort.value} onSort={(s) => (sort.value = s)} onOpen={(g) => change({ filter: withTerm(view.value.filter, by, g.name || "unknown"), id: "" })} />
+        <Table label="groups" rows={groups} columns={columns} rowKey={(g) => g.name || "(unknown)"} sort={sort.value} onSort={(s) => (sort.value = s)} onOpen={(g) => change({ filter: withTerm(view.value.filter, by, groupTerm(g.name)), id: "" })} />
       )}
     </section>
   );
@@ -148,7 +152,7 @@ export function GroupTable({ res, by }: { res: Answer; by: string }) {
 
 function groupColumns(groups: api.RequestGroup[], by: string): Column<api.RequestGroup>[] {
   const out: Column<api.RequestGroup>[] = [
-    { key: "name", title: by.replace("_", " "), class: "c-name", value: (g) => g.name, cell: (g) => g.name || <span class="mut">unknown</span> },
+    { key: "name", title: by.replace("_", " "), class: "c-name", value: (g) => g.name, cell: (g) => (g.name === "" || g.name === "none" ? <span class="mut">unknown</span> : by.endsWith("engine") ? <span title={g.name}>{engineName(g.name)}</span> : g.name) },
     { key: "count", title: "Requests", right: true, largeFirst: true, value: (g) => g.count, cell: (g) => grouped(g.count, 0) },
   ];
   for (const o of ["error", "aborted", "running"]) {
@@ -157,7 +161,7 @@ function groupColumns(groups: api.RequestGroup[], by: string): Column<api.Reques
   }
   for (const [k, name] of FIELDS) {
     if (!groups.some((g) => (g.quantiles[k]?.count ?? 0) > 0)) continue;
-    const scale: Scale = scaleFor("s", typical(groups.map((g) => g.quantiles[k]?.p99 ?? null)));
+    const scale: Scale = secondsScale(groups.map((g) => g.quantiles[k]?.p99 ?? null));
     const parts: ["p50" | "p99", string][] = k === "ttft" || k === "itl" || k === "e2e" ? [["p50", "p50"], ["p99", "p99"]] : [["p99", "p99"]];
     for (const [p, label] of parts) {
       out.push({
@@ -165,9 +169,9 @@ function groupColumns(groups: api.RequestGroup[], by: string): Column<api.Reques
         cell: (g) => { const x = g.quantiles[k]?.[p] ?? null; return x === null ? <span class="mut">unknown</span> : format(x, scale); },
       });
     }
-    if (groups.some((g) => g.quantiles[k]?.histogram_p99)) {
+    if (parts.length > 1 && groups.some((g) => g.quantiles[k]?.histogram_p99)) {
       out.push({
-        key: `${k} hist`, title: "histogram", hint: `p99 of the engines' own histogram, ${scale.unit}`, right: true, class: "sec", value: (g) => g.quantiles[k]?.histogram_p99?.value ?? null,
+        key: `${k} hist`, title: "hist. p99", hint: `p99 of the engines' own histogram, ${scale.unit}${k === "itl" ? ": of single gaps between tokens, while the exact one is of each request's mean" : ""}`, right: true, class: "sec", value: (g) => g.quantiles[k]?.histogram_p99?.value ?? null,
         cell: (g) => { const n = g.quantiles[k]?.histogram_p99; return n ? <span class={n.state === "value" ? "" : "mut"} title={n.reason ?? n.caveat}>{numberText(n, scale)}</span> : <span class="mut">–</span>; },
       });
     }

@@ -20,14 +20,16 @@ import { parseApiTime } from "../format/time";
 import { useEvents } from "../state/events";
 import { useKeys } from "../state/keys";
 import { win } from "../state/live";
-import { fixed } from "../state/route";
+import { filterOf } from "../state/filter";
+import { around } from "../state/joins";
+import { fixed, type View } from "../state/route";
 import { useMapped, useResource, type Resource } from "../state/resource";
 import { change, open, view, zoomTo } from "../state/view";
 import { NO_TRACE, Trace } from "./trace";
-import { target } from "./requestfields";
+import { secondsScale, target } from "./requestfields";
 import { flagWords } from "./spanpanel";
 
-const LIMIT = 500;
+const LIMIT = 300;
 
 export function Traces() {
   const store = useEvents();
@@ -209,15 +211,20 @@ function Results({ res, list }: { res: Answer; list: api.TraceRow[] }) {
       {res.value && list.length === 0 && <p class="calm">no trace that was kept fits; a wider range or fewer conditions may find one</p>}
       {list.length > 0 && (
         <Table label="traces" rows={list} columns={columns} rowKey={(t) => t.trace_id} sort={v.sort || "-duration"} onSort={(sort) => change({ sort }, "replace")} onOpen={(t) => change({ ...NO_TRACE, id: t.trace_id })} primary
-          keys={{ r: (t) => t.request_id && open("requests", { id: t.request_id }) }} />
+          keys={{ r: (t) => (t.request_id || t.rid) && open("requests", t.request_id ? { id: t.request_id } : requestBy(t)) }} />
       )}
       {res.error && res.value && <footer class="panel-f"><StaleNote res={res} /></footer>}
     </section>
   );
 }
 
+/** The request of a trace by its rid, where the list does not know it. */
+function requestBy(t: api.TraceRow): Partial<View> {
+  return { filter: filterOf({ rid: t.rid }), id: "first", range: around(parseApiTime(t.start), t.duration_seconds) };
+}
+
 function traceColumns(list: api.TraceRow[]): Column<api.TraceRow>[] {
-  const scale = scaleFor("s", typical(list.map((t) => t.duration_seconds)));
+  const scale = secondsScale(list.map((t) => t.duration_seconds));
   const max = Math.max(1e-9, ...list.map((t) => t.duration_seconds));
   return [
     { key: "start", title: "Start, UTC", largeFirst: true, value: (t) => parseApiTime(t.start) || null, cell: (t) => startText(parseApiTime(t.start)) },
@@ -227,7 +234,7 @@ function traceColumns(list: api.TraceRow[]): Column<api.TraceRow>[] {
     { key: "spans", title: "Spans", right: true, largeFirst: true, value: (t) => t.spans, cell: (t) => grouped(t.spans, 0) },
     { key: "errors", title: "Errors", right: true, largeFirst: true, value: (t) => t.errors, cell: (t) => (t.errors > 0 ? <span class="bad">{grouped(t.errors, 0)}</span> : "0") },
     { key: "services", title: "Of services", class: "sec c-why", cell: (t) => { const s = Object.entries(t.services).map(([k, n]) => `${k} ${grouped(n, 0)}`).join(" · "); return <span title={s}>{s}</span>; } },
-    { key: "rid", title: "Request", class: "mono", value: (t) => t.rid, cell: (t) => (t.request_id ? <Link to="requests" patch={{ id: t.request_id }}>{short(t.rid || t.request_id, 14)}</Link> : t.rid ? <span title="no request is proven to be of it">{short(t.rid, 14)}</span> : <span class="mut">–</span>) },
+    { key: "rid", title: "Request", class: "mono", value: (t) => t.rid, cell: (t) => (t.request_id ? <Link to="requests" patch={{ id: t.request_id }}>{short(t.rid || t.request_id, 14)}</Link> : t.rid ? <Link to="requests" patch={requestBy(t)} title="the requests with this rid">{short(t.rid, 14)}</Link> : <span class="mut">–</span>) },
     { key: "id", title: "Trace id", class: "mono sec", value: (t) => t.trace_id, cell: (t) => short(t.trace_id, 12) },
     { key: "flags", title: "Notes", cell: (t) => <>{t.flags.map((f) => <Badge key={f} level="warn" title={flagWords(f)}>{f.replace(/_/g, " ")}</Badge>)}</> },
   ];

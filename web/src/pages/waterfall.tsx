@@ -7,7 +7,7 @@ import { grouped } from "../format/number";
 import { useKeys } from "../state/keys";
 import { change, view } from "../state/view";
 import { length } from "../timeline/axis";
-import { barOf, laneOf, matches, movePart, readClosed, readPart, serviceColours, spanToken, ticksOf, visibleRows, wholeOf, writeClosed, writePart, zoomPart, type Part, type Row } from "./waterfallrows";
+import { barOf, lanesOf, matches, movePart, readClosed, readPart, serviceColours, spanToken, shownName, tickText, ticksOf, visibleRows, wholeOf, writeClosed, writePart, zoomPart, type Part, type Row } from "./waterfallrows";
 
 const ROW = 20;
 /** what stays above the rows: the minimap and the ruler */
@@ -28,6 +28,7 @@ export function Waterfall({ d }: { d: api.TraceDetail }) {
   const closed = useMemo(() => readClosed(v.closed), [v.closed]);
   const rows = useMemo(() => visibleRows(d.spans, closed), [d, closed]);
   const colours = useMemo(() => serviceColours(d.services), [d]);
+  const lanes = useMemo(() => lanesOf(d.spans), [d]);
   const hits = useMemo(() => new Set(find.value ? d.spans.flatMap((s, i) => (matches(s, find.value) ? [i] : [])) : []), [d, find.value]);
   const selected = d.spans.findIndex((s) => s.span_id === v.span && v.span !== "");
   const place = rows.findIndex((r) => r.at === selected);
@@ -170,7 +171,7 @@ export function Waterfall({ d }: { d: api.TraceDetail }) {
             <Minimap d={d} whole={whole} part={part} colours={colours} onPart={setPart} />
             <span />
             <div class="wf-ruler" ref={ruler}>
-              {marks.map((t) => <i key={t} style={{ left: x(t) }}>{t === 0 ? "0" : secs(t)}</i>)}
+              {marks.map((t) => <i key={t} class={t > part.to - (part.to - part.from) * 0.06 ? "last" : ""} style={{ left: x(t) }}>{tickText(t, part)}</i>)}
               {hover !== null && <b style={{ left: x(hover) }}>{secs(hover)}</b>}
             </div>
           </div>
@@ -181,7 +182,7 @@ export function Waterfall({ d }: { d: api.TraceDetail }) {
               {drag && <i class="brush" style={{ left: x(Math.min(drag.from, drag.to)), right: `calc(100% - ${x(Math.max(drag.from, drag.to))})`, top: "0", bottom: "0" }} />}
             </div>
             {rows.slice(first, last).map((r, i) => (
-              <SpanRow key={r.at} row={r} top={(first + i) * ROW} part={part} token={spanToken(r.span, colours)} stripe={colours.get(r.span.service) ?? "--s7"} selected={r.at === selected} hit={hits.has(r.at)}
+              <SpanRow key={r.at} row={r} lane={lanes[r.at] ?? ""} top={(first + i) * ROW} part={part} token={spanToken(r.span, colours)} stripe={colours.get(r.span.service) ?? "--s7"} selected={r.at === selected} hit={hits.has(r.at)}
                 faint={critical && !r.span.critical} parent={d.spans[r.span.parent]} onSelect={() => select(first + i, "push")} onToggle={(want) => toggle(r.at, want)} />
             ))}
           </div>
@@ -202,6 +203,8 @@ export function Waterfall({ d }: { d: api.TraceDetail }) {
 
 interface SpanRowProps {
   row: Row;
+  /** "P" and "D" of the halves of a PD pair, "" of others */
+  lane: string;
   top: number;
   part: Part;
   token: string;
@@ -214,15 +217,14 @@ interface SpanRowProps {
   onToggle: (want?: boolean) => void;
 }
 
-function SpanRow({ row: { span: s, below, closed }, top, part, token, stripe, selected, hit, faint, parent, onSelect, onToggle }: SpanRowProps) {
+function SpanRow({ row: { span: s, below, closed }, lane, top, part, token, stripe, selected, hit, faint, parent, onSelect, onToggle }: SpanRowProps) {
   const bar = barOf(s, part);
-  const lane = laneOf(s);
   const moved = !parent || parent.service !== s.service;
   const right = bar.left + bar.width;
   const label = s.missing ? "not exported" : secs(s.duration_seconds);
-  const name = s.name || (s.missing ? "missing span" : "(no name)");
+  const name = shownName(s);
   const words = [
-    `${s.service || "unknown service"} ${name}`, label, s.status === "error" ? `error${s.message ? `: ${s.message}` : ""}` : "", s.folded ? `stands for ${grouped(s.folded.count, 0)} spans, ${secs(s.folded.sum_seconds)} in all` : "",
+    `${s.service || "unknown service"} ${s.name.trim() || name}`, label, s.status === "error" ? `error${s.message ? `: ${s.message}` : ""}` : "", s.folded ? `stands for ${grouped(s.folded.count, 0)} spans, ${secs(s.folded.sum_seconds)} in all` : "",
     s.critical ? "on the critical path" : "", s.attributes_dropped > 0 ? `${s.attributes_dropped} attributes dropped by the sender` : "", ...s.flags.map((f) => f.replace(/_/g, " ")),
   ].filter(Boolean).join(", ");
   return (
@@ -253,7 +255,7 @@ function SpanRow({ row: { span: s, below, closed }, top, part, token, stripe, se
           const at = (e.at_seconds - part.from) / (part.to - part.from);
           return at >= 0 && at <= 1 ? <i key={i} class="wf-event" style={{ left: `${at * 100}%` }} title={`${e.name} at ${secs(e.at_seconds)}`} /> : null;
         })}
-        <span class={right >= 0.88 && bar.left <= 0.12 ? "wf-label in" : "wf-label"} style={right < 0.88 ? { left: `calc(${right * 100}% + 5px)` } : bar.left > 0.12 ? { right: `calc(${(1 - bar.left) * 100}% + 5px)` } : { right: `calc(${(1 - right) * 100}% + 4px)` }}>{label}</span>
+        <span class={right >= 0.88 && bar.left <= 0.12 ? "wf-label in" : "wf-label"} style={right < 0.88 ? { left: `calc(${right * 100}% + 5px)` } : bar.left > 0.12 ? { right: `calc(${(1 - bar.left) * 100}% + 5px)` } : { right: `${(1 - right) * 100}%` }}>{label}</span>
       </div>
     </div>
   );

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type * as api from "../api/types";
-import { barOf, descendants, laneOf, matches, movePart, readClosed, readPart, spanToken, ticksOf, visibleRows, wholeOf, writeClosed, writePart, zoomPart } from "./waterfallrows";
+import { barOf, descendants, lanesOf, matches, movePart, readClosed, readPart, shownName, spanToken, tickText, ticksOf, visibleRows, wholeOf, writeClosed, writePart, zoomPart } from "./waterfallrows";
 
 const span = (name: string, depth: number, start = 0, duration = 1, more: Partial<api.TraceSpan> = {}): api.TraceSpan => ({
   span_id: name, parent_id: "", parent: -1, depth, name, service: "s", scope: "", kind: "", class: "other", start_seconds: start, duration_seconds: duration, status: "", attrs: [], resource: [], events: [], links: [],
@@ -59,5 +59,9 @@ test("colours and lanes follow the phase, else the service", () => {
   const services = new Map([["s", "--s1"]]);
   expect(spanToken(span("x", 0, 0, 1, { class: "P forward" }), services)).toBe("--ph-p-forward");
   expect(spanToken(span("x", 0), services)).toBe("--s1");
-  expect([laneOf(span("x", 0, 0, 1, { class: "P forward" })), laneOf(span("x", 0, 0, 1, { class: "decode" })), laneOf(span("x", 0))]).toEqual(["P", "D", ""]);
+  const pair = [span("http_request", 0), span("decode Req a1", 1, 0, 1, { parent: 0 }), span("decode_waiting", 2, 0, 1, { parent: 1 }), span(" prefill Req a1", 1, 0, 1, { parent: 0 }), span("prefill_waiting", 2, 0, 1, { parent: 3 })];
+  expect(lanesOf(pair)).toEqual(["", "D", "D", "P", "P"]);
+  expect(lanesOf([span(" Req a1", 0), span("prefill_forward", 1, 0, 1, { parent: 0 }), span("decode_forward", 1, 0, 1, { parent: 0 })])).toEqual(["", "", ""]);
+  expect(shownName(span("Decode Scheduler [TP 0](host:86204eda | pid:4394)", 0))).toBe("Decode Scheduler [TP 0]");
+  expect([tickText(0, { from: 0, to: 50 }), tickText(5, { from: 0, to: 50 }), tickText(0.0025, { from: 0, to: 0.5 }), tickText(1.5, { from: 0, to: 3 })]).toEqual(["0", "5 s", "2.5 ms", "1,500 ms"]);
 });

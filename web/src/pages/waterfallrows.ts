@@ -133,9 +133,29 @@ export function spanToken(s: api.TraceSpan, services: ReadonlyMap<string, string
   return t && !["--tl-other", "--tl-group", "--text-2"].includes(t) ? t : (services.get(s.service) ?? "--s7");
 }
 
-/** P or D beside the name of a span of a prefill or decode engine, "" of others. */
-export function laneOf(s: api.TraceSpan): "P" | "D" | "" {
-  if (/^(p |prefill)/i.test(s.class)) return "P";
-  if (/^(d |decode)/i.test(s.class)) return "D";
-  return "";
+/**
+ * P or D beside each span of the halves of a PD pair, "" beside others: one engine that does both has no
+ * lanes. What stands below a span of a half is of that half.
+ */
+export function lanesOf(spans: readonly api.TraceSpan[]): string[] {
+  const own = spans.map((s): string => (/^(prefill (req|tokenizer|scheduler)\b|prefill_(bootstrap|transfer)|p (bootstrap|transfer|alloc))/i.test(s.name.trim()) ? "P" : /^(decode (req|tokenizer|scheduler)\b|decode_(bootstrap|transfer|prepare))/i.test(s.name.trim()) ? "D" : ""));
+  if (!own.includes("P") && !own.includes("D")) return own;
+  spans.forEach((s, i) => {
+    if (own[i] === "" && s.parent >= 0 && s.parent < i) own[i] = own[s.parent] as string;
+  });
+  return own;
+}
+
+/** A span's name in a row: hosts and pids of threads stand in its details. */
+export function shownName(s: Pick<api.TraceSpan, "name" | "missing">): string {
+  const name = s.name.replace(/\s*\(host:[^()]*\)/, "").trim();
+  return name || s.name.trim() || (s.missing ? "missing span" : "(no name)");
+}
+
+/** A tick's time: all of a ruler in the unit of its end, without decimals that are zero. */
+export function tickText(t: number, p: Part): string {
+  if (t === 0) return "0";
+  const end = Math.max(Math.abs(p.from), Math.abs(p.to));
+  const [k, unit] = end < 1e-3 ? [1e6, "µs"] : end < 10 ? [1e3, "ms"] : [1, "s"];
+  return `${String(+(t * k).toPrecision(9)).replace(/^-/, "−").replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ",")} ${unit}`;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { filterOf, logsField, quote, terms, wants, withRange, withTerm } from "./filter";
+import { filterOf, logsField, quote, terms, wants, withInstances, withRange, withTerm } from "./filter";
 
 describe("a filter of requests", () => {
   test("is split at spaces outside of quotes", () => {
@@ -11,6 +11,11 @@ describe("a filter of requests", () => {
   test.each(["abc", "10.0.0.1:30000", 'a "b" \\ c', "", " ", "x) or (y"])("a value comes back: %s", (v) => {
     if (v !== "") expect(wants(withTerm("ttft>5s", "engine", v), "engine")).toBe(v);
     expect(terms(`a:${quote(v)} b`).length).toBe(2);
+  });
+
+  test("engines by their names become those by HOST:PORT", () => {
+    const of = (name: string) => (name === "decode-0" ? "10.0.0.1:30000" : undefined);
+    expect(withInstances('ttft>5s engine:decode-0 -prefill_engine="decode-0" engine:other', of)).toBe('ttft>5s engine:"10.0.0.1:30000" -prefill_engine="10.0.0.1:30000" engine:other');
   });
 
   test("one term of a field replaces another, and leaves what is no equality", () => {

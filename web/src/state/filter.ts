@@ -54,6 +54,17 @@ export function withRange(filter: string, field: string, low: number | null, hig
   return rest.join(" ");
 }
 
+/** The filter with engines by HOST:PORT where it has them by a name that instanceOf knows. */
+export function withInstances(filter: string, instanceOf: (name: string) => string | undefined): string {
+  return terms(filter)
+    .map((t) => {
+      const m = /^(-?(?:prefill_)?engine[:=])(.+)$/.exec(t);
+      const instance = m ? instanceOf(unquote(m[2] as string)) : undefined;
+      return m && instance ? (m[1] as string) + quote(instance) : t;
+    })
+    .join(" ");
+}
+
 /** A filter of field:value terms; what is empty is left out. */
 export function filterOf(fields: Record<string, string | number | null | undefined>): string {
   return Object.entries(fields)

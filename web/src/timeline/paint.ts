@@ -7,7 +7,7 @@ import { darkText, type Ink } from "./ink";
 import { LABEL, RIGHT, RULER, type Pane } from "./pane";
 import { Bars, drawPoints, fit } from "./bars";
 import { firstEndingAfter } from "./flat";
-import { keyText, unitOf } from "./words";
+import { keyText, ofTrace, rowNoun, titleOf, unitOf } from "./words";
 import { ABORTED, CLASS_NAMES, CRITICAL, ERROR, GROUP, OPEN, ORPHAN, POINT, ROW_CARRIED, ROW_CRITICAL, ROW_HELD, rowName, VIRTUAL, WAIT } from "./table";
 import type { View } from "./view";
 import { grouped } from "../format/number";
@@ -112,9 +112,10 @@ function minimap(s: Scene, axis: Axis): void {
   ctx.strokeRect(box.x + 1, box.y + 1, Math.max(2, box.w - 2), Math.max(2, box.h - 2));
   ctx.lineWidth = 1;
   const { shown, ready } = pane.info.value, all = pane.source.rows.n;
+  const noun = `${rowNoun(pane.source)}s`;
   ctx.font = `600 10px ${ink.family}`;
   ctx.fillStyle = ink.text2;
-  ctx.fillText(fit(ctx, !ready ? `${grouped(all, 0)} samples` : shown === all ? `All ${grouped(all, 0)} samples` : `${grouped(shown, 0)} of ${grouped(all, 0)}`, LABEL - 12), 8, y0 + 10);
+  ctx.fillText(fit(ctx, !ready ? `${grouped(all, 0)} ${noun}` : shown === all ? `All ${grouped(all, 0)} ${noun}` : `${grouped(shown, 0)} of ${grouped(all, 0)}`, LABEL - 12), 8, y0 + 10);
   if (mh < 28 || !ready) return;
   ctx.font = `10px ${ink.family}`;
   ctx.fillStyle = ink.text3;
@@ -218,7 +219,7 @@ function overview(s: Scene, axis: Axis): void {
     line(ctx, LABEL - 8, py, LABEL + w, py);
     ctx.fillStyle = ink.text;
     ctx.font = `600 10px ${ink.family}`;
-    ctx.fillText(fit(ctx, rowName(rowsOf, pv.row), LABEL - 20), 8, Math.min(pane.height - 4, Math.max(pane.top + 9, py + 4)));
+    ctx.fillText(fit(ctx, titleOf(pane.source, pv.row), LABEL - 20), 8, Math.min(pane.height - 4, Math.max(pane.top + 9, py + 4)));
   }
   ctx.font = `10px ${ink.family}`;
   ctx.fillStyle = ink.text3;
@@ -256,7 +257,7 @@ function ruler(s: Scene, axis: Axis): void {
   line(ctx, 0, y + RULER - 0.5, pane.width, y + RULER - 0.5);
   ctx.font = `10px ${ink.family}`;
   ctx.fillStyle = ink.text3;
-  ctx.fillText(fit(ctx, `sample · ${view.sort}${unitOf(view.sort)}`, LABEL - 12), 8, y + 13);
+  ctx.fillText(fit(ctx, ofTrace(pane.source) ? "participant" : `sample · ${view.sort}${unitOf(view.sort)}`, LABEL - 12), 8, y + 13);
   ctx.save();
   ctx.beginPath();
   ctx.rect(LABEL, y, pane.plot + RIGHT, RULER);
@@ -387,7 +388,7 @@ function rows(s: Scene, axis: Axis): void {
     const by = y + (h >= 8 ? 1 : 0);
     flatRow(s, axis, bars, slot, r, by, bar, dim, fade);
     const end = axis.x((all.start[r] as number) + (all.dur[r] as number)) + LABEL;
-    if (all.open[r] === 0 && ink.hatch && h >= 5 && waitX - end > 4) hatch(s, Math.max(LABEL, end + 1), Math.min(LABEL + pane.plot, waitX), by + 2, Math.max(1, bar - 4));
+    if (all.open[r] === 0 && !ofTrace(source) && ink.hatch && h >= 5 && waitX - end > 4) hatch(s, Math.max(LABEL, end + 1), Math.min(LABEL + pane.plot, waitX), by + 2, Math.max(1, bar - 4));
     if (critical) criticalLine(s, axis, slot, by + bar / 2);
     if (h >= 6) drawPoints({ ctx, ink, axis, slot, view, names: source.head.dicts.name, y: by + bar / 2, size: tall / 2, left: LABEL, right: LABEL + pane.plot, lane: -1 });
     if (selected && pv.item >= 0 && !expanded) outline(s, axis, slot, pv.item, by, bar);
@@ -408,7 +409,7 @@ function label(s: Scene, r: number, y: number, h: number, strong: boolean, expan
   ctx.fillStyle = strong ? ink.text : ink.text3;
   const carried = ((rows.flags[r] as number) & ROW_CARRIED) !== 0;
   const group = rows.group[r] as number;
-  const key = keyText(pane.source, view.sort, r, pane.origin);
+  const key = ofTrace(pane.source) ? "" : keyText(pane.source, view.sort, r, pane.origin);
   const kw = ctx.measureText(key).width;
   ctx.textAlign = "right";
   ctx.fillText(key, LABEL - 8, base);
@@ -426,7 +427,7 @@ function label(s: Scene, r: number, y: number, h: number, strong: boolean, expan
     ctx.lineTo(7, my + 3);
   }
   ctx.fill();
-  const name = view.group && !Number.isNaN(group) ? `${rowName(rows, r)} g${group}` : rowName(rows, r) + (carried ? " ↩" : "");
+  const name = view.group && !Number.isNaN(group) ? `${rowName(rows, r)} g${group}` : titleOf(pane.source, r) + (carried ? " ↩" : "");
   ctx.fillText(fit(ctx, name, LABEL - 28 - kw), 16, base);
 }
 

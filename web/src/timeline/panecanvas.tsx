@@ -9,6 +9,7 @@ import { LABEL, type Pane } from "./pane";
 import type { Model } from "./model";
 import { miniBox } from "./paint";
 import { Tooltip } from "./tooltip";
+import { ofTrace, rowNoun } from "./words";
 
 type Drag =
   | { kind: "pan"; x: number; y: number; moved: boolean; hit: Hit }
@@ -201,7 +202,7 @@ export function PaneCanvas({ model, pane }: { model: Model; pane: Pane }) {
         <span class="sp" />
         <span class="tl-keylist" aria-hidden="true">
           <span>min:s from the step's start</span>
-          <span><i class="k-wait" /> waiting for the step</span>
+          {!ofTrace(pane.source) && <span><i class="k-wait" /> waiting for the step</span>}
           <span><i class="k-open" /> open span</span>
           <span class="bad"><i class="k-orphan" /> end without start</span>
           <span class="bad"><i class="k-abort" /> aborted</span>
@@ -224,10 +225,10 @@ function Nothing({ model, pane }: { model: Model; pane: Pane }) {
   return (
     <div class="tl-nothing empty">
       {rows.n === 0 ? (
-        <p>{head.dump.name} has no samples.</p>
+        <p>{head.dump.name} has no {rowNoun(pane.source)}s.</p>
       ) : (
         <>
-          <p>None of the {grouped(rows.n, 0)} samples {v.filter ? "matches" : "is shown"}.</p>
+          <p>None of the {grouped(rows.n, 0)} {rowNoun(pane.source)}s {v.filter ? "matches" : "is shown"}.</p>
           <button type="button" class="btn" onClick={() => model.set({ filter: "", attempt: -1 })}>Show all</button>
         </>
       )}

@@ -11,7 +11,7 @@ import type { Pane } from "./pane";
 import type { Sample, Slot, Text } from "./source";
 import { CLASS_NAMES, ITEM_FLAGS, OPEN, ORPHAN, PHASE, PHASES, PHASE_HELD_BY, POINT, ROW_FLAGS, rowName } from "./table";
 import { CLASS_TOKENS } from "./colours";
-import { valueText, visible } from "./words";
+import { ofTrace, titleOf, valueText, visible } from "./words";
 
 export interface PanelLink {
   label: string;
@@ -49,7 +49,7 @@ export function Panel({ model, links, requestLinks }: PanelProps) {
   return (
     <aside class="panel tl-panel" aria-label="details">
       <div class="tl-tabs" role="tablist">
-        {tab("sample", row >= 0 && row < pane.source.rows.n ? `Sample ${rowName(pane.source.rows, row)}` : "Sample")}
+        {tab("sample", ofTrace(pane.source) ? "Participant" : row >= 0 && row < pane.source.rows.n ? `Sample ${rowName(pane.source.rows, row)}` : "Sample")}
         {tab("range", "Range")}
         <span class="sp" />
         <button type="button" class="quiet" aria-label="close the panel" title="close the panel (p)" onClick={() => model.set({ tab: "none" })}>×</button>
@@ -97,6 +97,7 @@ function SampleView({ model, pane, row, links, requestLinks }: { model: Model; p
   const group = rows.group[row] as number;
   const reward = rows.reward[row] as number;
   const traced = rows.why[row] === 0;
+  const trace = ofTrace(source);
   const siblings = members(pane, row);
   const end = (rows.start[row] as number) + (rows.dur[row] as number) - pane.origin;
   const slow = slower(pane, row);
@@ -109,12 +110,15 @@ function SampleView({ model, pane, row, links, requestLinks }: { model: Model; p
   return (
     <>
       <header class="tl-sample-h">
-        <b>Sample {rowName(rows, row)}</b>
+        <b>{trace ? titleOf(source, row) : `Sample ${rowName(rows, row)}`}</b>
         <span class="u">{Number.isNaN(group) ? `row ${rows.ordinal[row]}` : `group ${group}${siblings.n > 1 ? ` · ${siblings.place} of ${siblings.n}` : ""}`}</span>
         <span class="sp" />
         {status && <Badge level={status === "completed" ? "ok" : status === "truncated" || status === "pending" ? "warn" : status === "aborted" || status === "failed" ? "crit" : "idle"}>{valueText(status, 24)}</Badge>}
       </header>
-      <Facts list={[
+      <Facts list={trace ? [
+        ["start", clockTime((rows.start[row] as number) - pane.origin, 1, true)], ["duration", length(rows.dur[row] as number)],
+        ["spans", whole(rows.items[row])], ["events", whole(rows.points[row])],
+      ] : [
         ["reward", Number.isNaN(reward) ? "–" : <b>{trim(reward)}</b>], ["group mean", Number.isNaN(siblings.mean) ? "–" : trim(siblings.mean)],
         ["response", `${whole(rows.response[row])} tok`], ["prompt", `${whole(rows.prompt[row])} tok`],
         ["start", traced ? clockTime((rows.start[row] as number) - pane.origin, 1, true) : "–"], ["end", !traced ? "–" : (rows.open[row] as number) > 0 ? "open" : clockTime(end, 1, true)],

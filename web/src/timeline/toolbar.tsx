@@ -8,7 +8,7 @@ import { SORTS, type Sort } from "./query";
 import type { Model } from "./model";
 import { ROW_MAX, ROW_MIN, type View } from "./view";
 import { length } from "./axis";
-import { valueText } from "./words";
+import { ofTrace, valueText } from "./words";
 
 const SORT_WORDS: Record<Sort, string> = {
   start: "start", end: "end", dur: "duration", reward: "reward", lanes: "lanes", open: "open spans", group: "group", sample: "sample", status: "status",
@@ -19,34 +19,35 @@ export function Toolbar({ model, searchRef }: { model: Model; searchRef: preact.
   const v = model.view.value;
   const attempts = [...new Set(model.panes.flatMap((p) => p.attempts.value))].sort((a, b) => a - b);
   const dense = model.pane.dense(v);
+  const trace = ofTrace(model.pane.source);
   const press = (key: keyof View, label: string, title: string) => (
     <button type="button" class={`btn${v[key] === true ? " on" : ""}`} aria-pressed={v[key] === true} title={title} onClick={() => model.set({ [key]: v[key] !== true })}>{label}</button>
   );
   return (
     <div class="tl-bar" role="toolbar" aria-label="timeline controls">
       <Search model={model} input={searchRef} />
-      <label class="tl-pick">
+      {!trace && <label class="tl-pick">
         <span class="vh">sort by</span>
         <select value={v.sort} title="sort rows by" data-control="sort" onChange={(e) => model.set({ sort: e.currentTarget.value as Sort })}>
           {SORTS.map((s) => <option key={s} value={s}>Sort: {SORT_WORDS[s]}</option>)}
         </select>
-      </label>
-      <button type="button" class={`btn icon${v.desc ? " on" : ""}`} aria-pressed={v.desc} aria-label="descending" title={v.desc ? "largest first" : "smallest first"} onClick={() => model.set({ desc: !v.desc })}>{v.desc ? "↓" : "↑"}</button>
-      {press("group", "Group", "rows of one prompt group together")}
+      </label>}
+      {!trace && <button type="button" class={`btn icon${v.desc ? " on" : ""}`} aria-pressed={v.desc} aria-label="descending" title={v.desc ? "largest first" : "smallest first"} onClick={() => model.set({ desc: !v.desc })}>{v.desc ? "↓" : "↑"}</button>}
+      {!trace && press("group", "Group", "rows of one prompt group together")}
       <label class="tl-pick">
         <span class="vh">colour by</span>
         <select value={v.colour} title="colour by" data-control="colour" onChange={(e) => model.set({ colour: e.currentTarget.value as ColourBy, lit: [], hidden: [] })}>
           {COLOUR_BY.map((c) => <option key={c} value={c}>Colour: {c}</option>)}
         </select>
       </label>
-      <label class="tl-pick">
+      {!trace && <label class="tl-pick">
         <span class="vh">attempt</span>
         <select value={String(v.attempt)} title="attempt" data-control="attempt" onChange={(e) => model.set({ attempt: Number(e.currentTarget.value) })}>
           <option value="-1">All attempts</option>
           {attempts.map((a) => <option key={a} value={String(a)}>Attempt {a}</option>)}
           {v.attempt >= 0 && !attempts.includes(v.attempt) && <option value={String(v.attempt)}>Attempt {v.attempt} (none)</option>}
         </select>
-      </label>
+      </label>}
       {v.attempt >= 0 && (
         <span class="choice" role="group" aria-label="attempt mode">
           <button type="button" class={v.only ? "on" : ""} aria-pressed={v.only} title="hide everything else" onClick={() => model.set({ only: true })}>filter</button>
@@ -66,8 +67,8 @@ export function Toolbar({ model, searchRef }: { model: Model; searchRef: preact.
         <span class="tl-px">{v.rowH === 0 ? "all" : `${v.rowH} px`}</span>
       </label>
       <button type="button" class={`btn${v.rowH === 0 ? " on" : ""}`} aria-pressed={v.rowH === 0} title="all rows at once (o)" onClick={() => model.rowHeight(v.rowH === 0 ? 11 : 0)}>All rows</button>
-      <button type="button" class={`btn${v.tail ? " on" : ""}`} aria-pressed={v.tail} title="marks the samples that held the step, and goes to them" onClick={() => model.toggleTail()}>Longest tail</button>
-      {press("critical", "Critical path", "what the step waited for: a line through it, the rest steps back")}
+      {!trace && <button type="button" class={`btn${v.tail ? " on" : ""}`} aria-pressed={v.tail} title="marks the samples that held the step, and goes to them" onClick={() => model.toggleTail()}>Longest tail</button>}
+      {press("critical", "Critical path", `what the ${trace ? "end of the trace" : "step"} waited for: a line through it, the rest steps back`)}
       {press("gaps", "Squeeze gaps", "idle gaps between the parts of a partial rollout are drawn as a break")}
       <button type="button" class="btn" title="all of it; again: what is selected" onClick={() => model.fit()}>Fit <kbd>f</kbd></button>
       <button type="button" class={`btn${model.measuring.value ? " on" : ""}`} aria-pressed={model.measuring.value} title="the time between two points (Shift + drag does it too)" onClick={() => model.measure()}>Measure <kbd>m</kbd></button>
@@ -93,7 +94,7 @@ function Search({ model, input }: { model: Model; input: preact.RefObject<HTMLIn
   return (
     <span class="tl-search anchor">
       <input
-        ref={input} type="text" spellcheck={false} autocomplete="off" value={text.value} placeholder="reward<0.5 status:trunc -name:tool" aria-label="search rows" aria-invalid={info.error !== ""}
+        ref={input} type="text" spellcheck={false} autocomplete="off" value={text.value} placeholder={ofTrace(model.pane.source) ? "name:decode dur>1s" : "reward<0.5 status:trunc -name:tool"} aria-label="search rows" aria-invalid={info.error !== ""}
         data-control="search" title="words, field:text, field<number, /regexp/, -not"
         onInput={(e) => {
           const t = e.currentTarget.value;

@@ -5,8 +5,8 @@ import { clockTime, length, wallClock } from "./axis";
 import type { Hover, Model } from "./model";
 import type { Pane } from "./pane";
 import type { Sample } from "./source";
-import { CLASS_NAMES, ITEM_FLAGS, OPEN, ORPHAN, PHASE, POINT, rowName } from "./table";
-import { rowSentence, valueText } from "./words";
+import { CLASS_NAMES, ITEM_FLAGS, OPEN, ORPHAN, PHASE, POINT } from "./table";
+import { ofTrace, rowSentence, titleOf, valueText } from "./words";
 
 export function Tooltip({ model, pane, hover }: { model: Model; pane: Pane; hover: Hover }) {
   const { hit } = hover;
@@ -44,13 +44,13 @@ function RowTip({ pane, row }: { pane: Pane; row: number }) {
   const source = head.dicts.source[rows.source[row] as number] ?? "";
   return (
     <>
-      <b>{rowName(rows, row)}</b>
+      <b>{titleOf(pane.source, row)}</b>
       <div class="wrap tl-sentence">{rowSentence(pane.source, row, pane.origin)}</div>
-      <Line name="attempts">{rows.attempts[row]}</Line>
+      {!ofTrace(pane.source) && <Line name="attempts">{rows.attempts[row]}</Line>}
       {source && <Line name="source">{valueText(source, 80)}</Line>}
       {label && <Line name="label">{valueText(label, 80)}</Line>}
       {rows.trace.at(row) && <Line name="trace"><span class="mono">{valueText(rows.trace.at(row), 60)}</span></Line>}
-      <Line name="items, requests">{grouped(rows.items[row] as number, 0)}, {grouped(rows.requests[row] as number, 0)}</Line>
+      <Line name={ofTrace(pane.source) ? "spans" : "items, requests"}>{grouped(rows.items[row] as number, 0)}{!ofTrace(pane.source) && `, ${grouped(rows.requests[row] as number, 0)}`}</Line>
     </>
   );
 }
@@ -80,7 +80,7 @@ function ItemTip({ model, pane, hover, sample }: { model: Model; pane: Pane; hov
   const slot = pane.slots(model.now).slot(hit.place);
   if (!slot) return null;
   const { table: t, at } = slot;
-  const { head, rows } = pane.source;
+  const { head } = pane.source;
   const a = t.itemFrom[at] as number;
   const i = a + hit.item;
   if (i >= (t.itemFrom[at + 1] as number)) return null;
@@ -100,7 +100,7 @@ function ItemTip({ model, pane, hover, sample }: { model: Model; pane: Pane; hov
   if (Array.isArray(attrs)) for (const side of attrs) if (side !== null && typeof side === "object") keys.push(...Object.entries(side as Record<string, unknown>));
   return (
     <>
-      <div class="tl-tip-h"><i class="sw" style={{ "--c": colour }} /><b>{valueText(name, 120)}</b><span class="u">{rowName(rows, hit.row)} · {CLASS_NAMES[t.class[i] as number]}</span></div>
+      <div class="tl-tip-h"><i class="sw" style={{ "--c": colour }} /><b>{valueText(name, 120)}</b><span class="u">{titleOf(pane.source, hit.row)} · {CLASS_NAMES[t.class[i] as number]}</span></div>
       {hit.seg >= 0 && hit.seg !== t.class[i] && <Line name="here">{CLASS_NAMES[hit.seg]}</Line>}
       {point ? <Line name="at">{clockTime(start - o, 3, true)}</Line> : <Line name="from, to">{clockTime(start - o, 3, true)} – {state === OPEN ? "open" : clockTime(start + dur - o, 3, true)}</Line>}
       {!point && <Line name={state === OPEN ? "drawn for" : "duration"}>{length(dur)}</Line>}

@@ -5,6 +5,16 @@ import type { Sort } from "./query";
 import type { TimelineSource } from "./source";
 import { ROW_FLAGS, rowName } from "./table";
 
+/** Whether the rows are participants of a trace and no samples of a step. */
+export const ofTrace = (source: TimelineSource): boolean => source.head.dump.kind === "trace";
+/** What one row is. */
+export const rowNoun = (source: TimelineSource): string => (ofTrace(source) ? "participant" : "sample");
+/** What a row is called: a participant by its name, a sample by its index, else its place. */
+export function titleOf(source: TimelineSource, r: number): string {
+  const label = ofTrace(source) ? source.head.dicts.label[source.rows.label[r] as number] : "";
+  return label || rowName(source.rows, r);
+}
+
 const TIMES = new Set<Sort>(["start", "end", "dur", "queue", "e2e", "prefill", "decode"]);
 
 /** The unit in the header of the sort key's column. */
@@ -28,7 +38,7 @@ export function keyText(source: TimelineSource, sort: Sort, r: number, origin: n
 /** One sentence about a row, for the live region and its tooltip. */
 export function rowSentence(source: TimelineSource, r: number, origin: number): string {
   const { rows, head } = source;
-  const parts = [`sample ${rowName(rows, r)}`];
+  const parts = [`${rowNoun(source)} ${titleOf(source, r)}`];
   const group = rows.group[r] as number;
   if (!Number.isNaN(group)) parts.push(`group ${group}`);
   const status = head.dicts.status[rows.status[r] as number];
