@@ -22,10 +22,14 @@ type window struct {
 }
 
 func (w *window) flags(cmd *kingpin.CmdClause, since string) {
+	w.rangeFlags(cmd, since)
+	cmd.Flag("step", "Distance of points; default a 240th of the window.").StringVar(&w.step)
+}
+
+func (w *window) rangeFlags(cmd *kingpin.CmdClause, since string) {
 	cmd.Flag("since", "Look back this far from --end, as 90s, 15m, 1h, 7d.").Default(since).StringVar(&w.since)
 	cmd.Flag("start", "Begin at this time (RFC 3339 or unix seconds) instead of --since.").StringVar(&w.start)
 	cmd.Flag("end", "End at this time; default now, or the last sample of a directory.").StringVar(&w.end)
-	cmd.Flag("step", "Distance of points; default a 240th of the window.").StringVar(&w.step)
 }
 
 // resolve turns the flags into times. last is what "now" means: of an archive its last sample.

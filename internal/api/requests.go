@@ -423,7 +423,12 @@ func (a *API) getRequestPoints(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, requestFailure(err)
 	}
-	answer := RequestPoints{Shown: len(got.Points), Total: got.Total, Thin: got.Thin, Fields: append(axes, requeststore.Colors...)}
+	answer := RequestPoints{Shown: len(got.Points), Total: got.Total, Thin: got.Thin, Fields: axes}
+	for _, f := range requeststore.Colors {
+		if !slices.Contains(answer.Fields, f) { // step is both
+			answer.Fields = append(answer.Fields, f)
+		}
+	}
 	for _, pt := range got.Points {
 		answer.IDs = append(answer.IDs, pt.ID)
 		answer.X = append(answer.X, number(pt.X))
