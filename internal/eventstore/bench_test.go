@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -71,6 +72,7 @@ func (l *load) next(at int64) []spans.Span {
 	start := at
 	rid := fmt.Sprintf("%016x%016x", r.Uint64(), r.Uint64())
 	l.rid = rid
+	sample := r.IntN(1024)
 	prompt, output := 200+r.IntN(8000), 1+int(r.ExpFloat64()*800)
 	var root spans.ID
 	for i := range l.made {
@@ -109,12 +111,14 @@ func (l *load) next(at int64) []spans.Span {
 				float("gen_ai.latency.time_in_model_prefill", r.ExpFloat64()/8), float("gen_ai.latency.time_in_model_decode", r.ExpFloat64()*8),
 				float("gen_ai.latency.time_in_model_inference", r.ExpFloat64()*9), integer("bootstrap_room", r.IntN(1<<40)))
 		} else {
-			running := r.IntN(256)
+			// An engine's gauges follow its load, which comes and goes in minutes.
+			busy := 0.5 + 0.4*math.Sin(float64(s.Start-l.base)/1e9/300+float64(engine))
+			running := int(256*busy) + r.IntN(8)
 			a = append(a, integer("bid", int((s.Start-l.base)/3e7)), integer("batch_size", running), text("forward_mode", []string{"prefill", "decode"}[i%2]),
-				integer("num_running_reqs", running), integer("num_queue_reqs", r.IntN(40)), integer("num_new_tokens", r.IntN(4096)),
-				float("token_usage", float64(r.IntN(100))/100), float("cache_hit_rate", float64(r.IntN(100))/100),
-				float("gen_throughput", float64(r.IntN(400000))/100), text("attention_backend", "fa3"),
-				integer("num_correct_drafts", r.IntN(5)), text("priority", "default"), integer("sample_index", r.IntN(1024)), integer("group_index", r.IntN(128)))
+				integer("num_running_reqs", running), integer("num_queue_reqs", int(20*busy)+r.IntN(4)), integer("num_new_tokens", r.IntN(4096)),
+				float("token_usage", math.Round(busy*100)/100), float("cache_hit_rate", float64(r.IntN(20))/100),
+				float("gen_throughput", math.Round(busy*400000+r.Float64()*5000)/100), text("attention_backend", "fa3"),
+				integer("num_correct_drafts", r.IntN(5)), text("priority", "default"), integer("sample_index", sample), integer("group_index", sample/8))
 		}
 		s.Attrs = a
 	}

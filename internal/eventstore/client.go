@@ -53,16 +53,19 @@ type refusedError struct{ words string }
 
 func (e *refusedError) Error() string { return "the store refuses rows: " + e.words }
 
-// insert sends JSON lines. After an error that is neither errStoreFull nor a refusedError any part of
-// them may have been stored.
-func (c *client) insert(ctx context.Context, lines []byte) error {
-	body := lines
+// insert sends JSON lines and returns how many of them the server could not read. After an error that is
+// neither errStoreFull nor a refusedError any part of them may have been stored.
+func (c *client) insert(ctx context.Context, lines []byte) (unread int64, err error) {
+	body, path := lines, wire.InsertPath
 	if c.zip != nil {
 		body = c.zip.EncodeAll(lines, nil)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+insertPath, bytes.NewReader(body))
+	if c.remote {
+		path = insertPath
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/stream+json")
 	if c.zip != nil {
@@ -70,18 +73,19 @@ func (c *client) insert(ctx context.Context, lines []byte) error {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.broken(ctx, err)
+		return 0, c.broken(ctx, err)
 	}
 	defer drain(resp.Body)
 	switch {
 	case resp.StatusCode < 300:
-		return nil
+		unread, _ = strconv.ParseInt(resp.Header.Get(wire.RefusedHeader), 10, 64) // another server has no such header
+		return unread, nil
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return errStoreFull
+		return 0, errStoreFull
 	case resp.StatusCode < 500:
-		return &refusedError{readWords(resp.Body)}
+		return 0, &refusedError{readWords(resp.Body)}
 	}
-	return fmt.Errorf("%w: %s: %s", ErrDown, resp.Status, readWords(resp.Body))
+	return 0, fmt.Errorf("%w: %s: %s", ErrDown, resp.Status, readWords(resp.Body))
 }
 
 func drain(r io.ReadCloser) {

@@ -345,7 +345,8 @@ func (d *drainer) insert(ctx context.Context, c *client, lines []byte, last uint
 	}
 	before := d.tried
 	d.tried = max(d.tried, last)
-	err := c.insert(ctx, lines)
+	unread, err := c.insert(ctx, lines)
+	d.s.drop(refused, unread)
 	var no *refusedError
 	switch {
 	case err == nil:

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollscope/rollscope/internal/event"
+	"github.com/rollscope/rollscope/internal/eventstore/wire"
 )
 
 // Query is what [Store.Query] asks.
@@ -38,6 +39,14 @@ type QueryError struct {
 
 func (e *QueryError) Error() string {
 	return fmt.Sprintf("the event store refuses %q: %s", e.Query, e.Words)
+}
+
+// MaxQueryBytes is how long a query may be: a list of values that is longer must be asked in parts.
+func (s *Store) MaxQueryBytes() int {
+	if s.sup == nil {
+		return 15 << 10 // a VictoriaLogs refuses more than 16 KiB unless it was told otherwise
+	}
+	return wire.QueryBytes - 1<<10
 }
 
 // Query calls fn with the fields of each row found; they are valid during the call only. It returns nil

@@ -167,7 +167,7 @@ func open(o Options, spoolDir string) (*Store, error) {
 		}
 		minFree := max(o.MinFreeBytes/2, 0) // what was accepted can still be stored
 		s.sup = newSupervisor(o.Dir, s.parts, o.Command,
-			childArgs(events, min(o.Retention+24*time.Hour, century), future, minFree, o.MemoryBytes, time.Second), o.Logger)
+			childArgs(events, min(o.Retention+24*time.Hour, century), future, minFree, o.MemoryBytes, max(2*o.FlushInterval, time.Second)), o.Logger)
 		if found, _ := os.ReadDir(filepath.Join(events, "partitions")); len(found) > 0 {
 			s.prior = true
 		}

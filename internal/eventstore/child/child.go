@@ -86,7 +86,12 @@ func Main(args []string) int {
 		"defaultMsgValue":               "",
 		"search.maxQueryDuration":       longest.String(),
 		"search.logSlowQueryDuration":   "0",
+		"search.maxQueryLen":            strconv.Itoa(wire.QueryBytes),
 	}); err != nil {
+		fmt.Fprintln(os.Stderr, "events-child:", err)
+		return 2
+	}
+	if err := compressAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "events-child:", err)
 		return 2
 	}
@@ -178,6 +183,8 @@ func (s *settler) handler() http.Handler {
 			w.WriteHeader(http.StatusOK)
 		case wire.SettlePath:
 			s.serve(w, r)
+		case wire.InsertPath:
+			insert(w, r)
 		case "/metrics":
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			metrics.WritePrometheus(w, true)

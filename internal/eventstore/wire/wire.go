@@ -8,7 +8,13 @@ const (
 	ReadyPath = "/internal/rollscope/ready"
 	// SettlePath (POST, ?days=YYYYMMDD,...) answers once everything inserted before lies in files; see [Settled].
 	SettlePath = "/internal/rollscope/settle"
+	// InsertPath (POST) takes lines as they stand in the spool, and answers 204 with [RefusedHeader], or
+	// 429 when the disk is nearly full and nothing was taken.
+	InsertPath = "/internal/rollscope/insert"
 )
+
+// RefusedHeader is how many lines of an InsertPath request could not be read; the others were taken.
+const RefusedHeader = "Rollscope-Refused"
 
 // Stop is the line on stdin that ends the child in good order. The end of stdin ends it at once.
 const Stop = "stop"
@@ -26,7 +32,8 @@ const ListenFD = 3
 // empties the buffer only, a snapshot leaves out parts that are being merged, and the timer that writes
 // parts to files skips those too: none of them says that a row lies in a file. What does say it: while
 // nobody inserts, the buffer was flushed and no part in memory is left. So the caller stops inserting,
-// asks, and goes on when it has the answer. A request that is canceled ends the wait.
+// asks, and goes on when it has the answer; snapshots, taken and removed until no part in memory is left,
+// make that quick. A request that is canceled ends the wait.
 //
 // The index of streams has parts in memory of its own, which are not counted apart. When streams were
 // added since the last answer, a snapshot of the days in question writes them out; it is taken while no
@@ -39,3 +46,6 @@ type Settled struct {
 	Rows     int64  `json:"rows"`  // in files
 	Bytes    int64  `json:"bytes"` // in files, index included
 }
+
+// QueryBytes is how long a query may be: lists of values are long.
+const QueryBytes = 1 << 20
