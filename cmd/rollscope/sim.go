@@ -30,6 +30,8 @@ func addSim(a *kingpin.Application, e *env) {
 	})
 	addSimRecord(parent, e)
 	addSimRollouts(parent, e)
+	addSimLogs(parent, e)
+	addSimTraces(parent, e)
 	parent.Command("faults", "List the faults that --fault takes.").Action(func(*kingpin.ParseContext) error {
 		t := newTable(e.out)
 		t.head("FAULT", "MEANING")

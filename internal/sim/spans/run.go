@@ -27,6 +27,7 @@ type RunOptions struct {
 	Spans       int64         // stop after so many spans; 0 for no end
 	Connections int           // that send at once; default 1, not with Rate 0
 	Batch       int           // spans of a request at most; default 512
+	Patience    time.Duration // how long a request is tried again; then all ends. Default 30 s, not with Rate 0
 	Length      time.Duration // of the fleet's time that is sent again and again; default 2 minutes
 
 	// Begun is called once with what is about to be sent; Tell with the counts so far, every Every (default
@@ -39,11 +40,11 @@ type RunOptions struct {
 // defaultBatch is how many spans OpenTelemetry's exporters send at once.
 const defaultBatch = 512
 
-// loadPatience is how long a request of a load is tried again.
-const loadPatience = time.Minute
+// defaultPatience is how long a request of a load is tried again.
+const defaultPatience = 30 * time.Second
 
-// Run sends traces of a simulated fleet until its time or its number of spans is reached, or ctx ends, which
-// is no error. It returns what became of them and how long it took, the making of the traces not included. An
+// Run sends traces of a simulated fleet until its time or its number of spans is reached, ctx ends, which is no
+// error, or the receiver has taken nothing for as long as Patience. It returns what became of them and how long it took, the making of the traces not included. An
 // error means that nothing could be sent; what the receiver refused is in the counts.
 func Run(ctx context.Context, o RunOptions) (Counts, time.Duration, error) {
 	switch {
@@ -60,6 +61,9 @@ func Run(ctx context.Context, o RunOptions) (Counts, time.Duration, error) {
 	}
 	if o.Every <= 0 {
 		o.Every = 5 * time.Second
+	}
+	if o.Patience <= 0 {
+		o.Patience = defaultPatience
 	}
 	if o.Rate == 0 {
 		return runLive(ctx, o)
@@ -144,7 +148,7 @@ func runLoad(ctx context.Context, o RunOptions, c *Corpus) (Counts, time.Duratio
 		}
 	}()
 	for range o.Connections {
-		e, err := newExporter(o.To, loadPatience)
+		e, err := newExporter(o.To, o.Patience)
 		if err != nil {
 			return Counts{}, 0, err
 		}
@@ -181,7 +185,9 @@ func runLoad(ctx context.Context, o RunOptions, c *Corpus) (Counts, time.Duratio
 				if next.spans < spans {
 					body = firstSpans(body, next.spans)
 				}
-				e.send(ctx, body, next.spans)
+				if !e.send(ctx, body, next.spans) {
+					stop()
+				}
 			}
 		})
 	}

@@ -142,6 +142,15 @@ func TestRefused(t *testing.T) {
 	if err != nil || c.Failed != 1000 || c.Acked+c.Retries != 0 || c.Error == "" {
 		t.Errorf("never: %+v, %v", c, err)
 	}
+	down := &counting{refuse: func(int) error {
+		return &otlp.Refusal{Verdict: otlp.Down, Reason: "store_down", Message: "the test's store is away", After: time.Millisecond}
+	}}
+	load.To.URL, _ = receive(t, down)
+	load.Patience, load.Connections = 10*time.Millisecond, 2
+	c, _, err = Run(context.Background(), load)
+	if err != nil || c.Requests > 2 || c.Failed != c.Spans || c.Acked != 0 || c.Error == "" {
+		t.Errorf("down: %+v, %v", c, err)
+	}
 	for _, bad := range []RunOptions{{Rate: -1}, {Rate: math.NaN()}, {For: -1}, {Spans: -1}, {To: otlp.Endpoint{URL: "ftp://127.0.0.1:1"}, Rate: 1000, Fleet: sim.Uniform(1)}, {Fleet: sim.Config{}, Rate: 10}} {
 		if _, _, err := Run(context.Background(), bad); err == nil {
 			t.Errorf("%+v is fine", bad)

@@ -72,8 +72,9 @@ func (e *exporter) count() Counts {
 }
 
 // send sends one request, again when the receiver says so, until ctx ends or its patience does. A try that has
-// begun is waited for also when ctx ends: its spans are counted as what they became.
-func (e *exporter) send(ctx context.Context, body []byte, spans int) {
+// begun is waited for also when ctx ends: its spans are counted as what they became. It says false when it lost
+// its patience.
+func (e *exporter) send(ctx context.Context, body []byte, spans int) bool {
 	c := Counts{Requests: 1, Spans: int64(spans), Bytes: int64(len(body))}
 	defer func() {
 		e.mu.Lock()
@@ -91,7 +92,7 @@ func (e *exporter) send(ctx context.Context, body []byte, spans int) {
 			if message != "" {
 				c.Error = message
 			}
-			return
+			return true
 		}
 		c.Error = err.Error()
 		var x *otlp.Refusal
@@ -99,9 +100,10 @@ func (e *exporter) send(ctx context.Context, body []byte, spans int) {
 		if again {
 			pause = max(pause, min(x.After, longestPause))
 		}
-		if !again || time.Now().Add(pause).After(until) || !sleep(ctx, pause) {
+		tired := again && time.Now().Add(pause).After(until)
+		if !again || tired || !sleep(ctx, pause) {
 			c.Failed = int64(spans)
-			return
+			return !tired
 		}
 		c.Retries++
 	}
