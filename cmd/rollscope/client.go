@@ -86,16 +86,16 @@ func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
 // apiError is what a server answered instead of data.
 type apiError struct {
 	status  int
+	code    string // of our API; "" from others
 	message string
 }
 
 func (e *apiError) Error() string { return e.message }
 
-// get reads path with its parameters into out. Its errors carry the exit code that fits them: a server
+// get reads path, escaped, with its parameters into out. Its errors carry the exit code that fits them: a server
 // that cannot be reached leaves the question open, one that refuses the question says it was bad.
 func (c *client) get(ctx context.Context, path string, params url.Values, out any) error {
-	u := *c.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + path
+	u := c.base.JoinPath(path)
 	u.RawQuery = params.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -117,7 +117,8 @@ func (c *client) get(ctx context.Context, path string, params url.Values, out an
 		return unknown(fmt.Errorf("reading the answer of %s: %w", u.Redacted(), err))
 	}
 	if resp.StatusCode != http.StatusOK {
-		err := &apiError{resp.StatusCode, errorText(resp.StatusCode, body)}
+		code, text := errorText(resp.StatusCode, body)
+		err := &apiError{resp.StatusCode, code, text}
 		if resp.StatusCode >= 500 {
 			return unknown(err)
 		}
@@ -129,10 +130,10 @@ func (c *client) get(ctx context.Context, path string, params url.Values, out an
 	return nil
 }
 
-// errorText finds the sentence in an error of our API or of Prometheus's.
-func errorText(status int, body []byte) string {
+// errorText finds the code and the sentence in an error of our API, or the sentence in one of Prometheus's.
+func errorText(status int, body []byte) (code, text string) {
 	var ours struct {
-		Error struct{ Message, Where, Hint string } `json:"error"`
+		Error struct{ Code, Message, Where, Hint string } `json:"error"`
 	}
 	if json.Unmarshal(body, &ours) == nil && ours.Error.Message != "" {
 		s := ours.Error.Message
@@ -142,11 +143,11 @@ func errorText(status int, body []byte) string {
 		if ours.Error.Hint != "" {
 			s += "; " + ours.Error.Hint
 		}
-		return s
+		return ours.Error.Code, s
 	}
 	var theirs struct{ Error, ErrorType string }
 	if json.Unmarshal(body, &theirs) == nil && theirs.Error != "" {
-		return theirs.Error
+		return "", theirs.Error
 	}
-	return fmt.Sprintf("the server answered %d %s: %.200s", status, http.StatusText(status), body)
+	return "", fmt.Sprintf("the server answered %d %s: %.200s", status, http.StatusText(status), body)
 }

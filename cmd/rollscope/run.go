@@ -68,7 +68,7 @@ func (e *env) logger() *slog.Logger {
 // commands lists every command of the binary in the order of the help page.
 var commands = []func(*kingpin.Application, *env){
 	addServe, addDemo, addReplay,
-	addQuery, addTop, addRequests, addExplain,
+	addQuery, addTop, addRequests, addTrace, addExplain,
 	addView, addPerf, addConvert, addLogs,
 	addSnapshot, addLint, addExport, addSim,
 }
