@@ -242,3 +242,17 @@ func (f *Fleet) watchMoment(sv *server, s *scheduler, r *request, what MomentKin
 		}
 	}
 }
+
+// Roll is every member as a Moment of kind Up at the fleet's time: who is there when one begins to watch.
+func (f *Fleet) Roll() []Moment {
+	var out []Moment
+	for _, m := range f.members {
+		r := Moment{Time: f.Now(), Member: m.name, Addr: m.spec.Addr, Kind: m.spec.Kind, Role: m.spec.Role, Version: m.spec.Version, Model: m.spec.Model,
+			DP: m.spec.DP, TP: m.spec.TP, What: Up}
+		if m.server != nil {
+			r.PID = m.server.pid
+		}
+		out = append(out, r)
+	}
+	return out
+}
