@@ -249,7 +249,7 @@ func (s *Store) rows(ctx context.Context, list []entry) ([]request.Settled, erro
 		from, to = min(from, e.time), max(to, e.time)
 	}
 	out := make([]request.Settled, len(list))
-	err := chunks(ids, perQuery, func(part []string) error {
+	err := s.chunks(ids, 1, func(part []string) error {
 		return s.events.Query(ctx, eventstore.Query{LogsQL: requestRows + " " + in("id", part), From: from, To: to}, func(fields []event.Field) error {
 			r, err := request.FromRow(fields)
 			if err != nil {

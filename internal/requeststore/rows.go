@@ -39,10 +39,19 @@ func in(field string, values []string) string {
 	return b.String()
 }
 
-// chunks calls fn with parts of a list, none longer than n.
-func chunks(list []string, n int, fn func([]string) error) error {
+// chunks calls fn with parts of a list, each short enough to stand in a query, times times.
+func (s *Store) chunks(list []string, times int, fn func([]string) error) error {
+	const others = 512 // what a query has beside the list
+	room := s.events.MaxQueryBytes() - others
 	for len(list) > 0 {
-		k := min(n, len(list))
+		k, size := 0, 0
+		for k < len(list) && k < perQuery && (k == 0 || size < room) {
+			size += times * (len(logsql.Quote(list[k])) + 1)
+			k++
+		}
+		if k > 1 && size >= room {
+			k--
+		}
 		if err := fn(list[:k]); err != nil {
 			return err
 		}
@@ -51,8 +60,13 @@ func chunks(list []string, n int, fn func([]string) error) error {
 	return nil
 }
 
-// perQuery is how many values one query names.
+// perQuery is how many values one query names at most.
 const perQuery = 1000
+
+// plainNames are the aliases whose name does not tell their kind, nameFields how many fields may hold one.
+var plainNames = [...]request.AliasKind{request.RID, request.TraceID, request.XRequestID, request.DynamoID}
+
+const nameFields = len(plainNames)
 
 // names splits the names of a settler by the fields that may hold them.
 func nameFilter(names []string) string {
@@ -68,7 +82,7 @@ func nameFilter(names []string) string {
 	}
 	var any []string
 	if len(plain) > 0 {
-		for _, k := range []request.AliasKind{request.RID, request.TraceID, request.XRequestID, request.DynamoID} {
+		for _, k := range plainNames {
 			any = append(any, in(string(k), plain))
 		}
 	}
@@ -94,7 +108,7 @@ func (s *Store) earlier(ctx context.Context, due []request.Due) ([][]request.Ear
 	slices.Sort(names)
 	names = slices.Compact(names)
 	newest := map[string]request.Settled{}
-	err := chunks(names, perQuery, func(part []string) error {
+	err := s.chunks(names, nameFields, func(part []string) error {
 		return s.events.Query(ctx, eventstore.Query{LogsQL: requestRows + nameFilter(part), From: max(from, 0), To: to}, func(fields []event.Field) error {
 			r, err := request.FromRow(fields)
 			if err != nil {
@@ -172,7 +186,7 @@ func named(r *request.Settled, names []string) bool {
 func (s *Store) observations(ctx context.Context, keys []string, from, to int64) (map[string]request.Observation, error) {
 	out := make(map[string]request.Observation, len(keys))
 	slices.Sort(keys)
-	err := chunks(slices.Compact(keys), perQuery, func(part []string) error {
+	err := s.chunks(slices.Compact(keys), 1, func(part []string) error {
 		return s.events.Query(ctx, eventstore.Query{LogsQL: observationRows + " " + in("key", part), From: from, To: to}, func(fields []event.Field) error {
 			o, err := request.ObservationFromRow(fields)
 			if err != nil {
@@ -193,7 +207,7 @@ func (s *Store) observations(ctx context.Context, keys []string, from, to int64)
 // revisions finds the last revision of some requests, which lie in a range of time.
 func (s *Store) revisions(ctx context.Context, ids []string, from, to int64) (map[uint64]int, error) {
 	out := make(map[uint64]int, len(ids))
-	err := chunks(ids, perQuery, func(part []string) error {
+	err := s.chunks(ids, 1, func(part []string) error {
 		return s.lastRevisions(ctx, " "+in("id", part), from, to, out)
 	})
 	return out, err

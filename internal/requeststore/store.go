@@ -28,6 +28,8 @@ type EventStore interface {
 	Append(ctx context.Context, rows []event.Row) error
 	Flush(ctx context.Context) error
 	Query(ctx context.Context, q eventstore.Query, fn func(fields []event.Field) error) error
+	// MaxQueryBytes is how long a query may be.
+	MaxQueryBytes() int
 }
 
 // Options are the choices of [New].

@@ -139,13 +139,13 @@ func (t *Tree) observe(node int, all []int) request.Observation {
 	if s.End > 0 {
 		o.Finish = s.End
 	}
-	if t.Engine != nil {
-		o.Engine = t.Engine(s)
-	}
 	if o.E2E.State == request.Absent && s.Start > 0 && s.End > 0 {
 		o.E2E = seconds(s.End - s.Start)
 	}
 	engine := m.Class != ClassFrontend
+	if t.Engine != nil && engine {
+		o.Engine = t.Engine(s)
+	}
 	var st stages
 	if engine {
 		st = t.stages(node)

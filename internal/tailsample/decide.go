@@ -368,7 +368,9 @@ func (s *Sampler) observeSpans(scopes []span.Scope) []request.Observation {
 	if len(spans) == 0 {
 		return nil
 	}
-	return span.Observe(span.NewTree(spans))
+	tree := span.NewTree(spans)
+	tree.Engine = s.o.Engine
+	return span.Observe(tree)
 }
 
 // isStage tells spans that are a part of an engine's request.

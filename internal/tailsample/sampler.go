@@ -41,6 +41,8 @@ type Options struct {
 	// Observe makes the observations of a finished trace out of its spans, which it must not hold on to.
 	// Nil takes package span's.
 	Observe func([]span.Scope) []request.Observation
+	// Engine names the engine that a span is of, "" when it is not known; nil knows none. Without Observe only.
+	Engine func(*span.Span) string
 }
 
 func (o Options) withDefaults() Options {
