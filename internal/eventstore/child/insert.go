@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -83,7 +85,60 @@ func insert(w http.ResponseWriter, r *http.Request) {
 // lineParser reads lines as package eventstore writes them: one JSON object, _seq and _time first and as
 // whole numbers, all other values strings.
 type lineParser struct {
-	fields []logstorage.Field // of the last line; they alias it
+	fields []logstorage.Field // of the last line, by name; they alias it
+	found  []logstorage.Field // the same as they stand in the line
+	orders []nameOrder        // the last ones used first
+}
+
+// nameOrder is how the fields of a line are put in order of their names. The storage does so with each
+// row, and is quick when it is done; most lines have the names of one of the lines right before.
+type nameOrder struct {
+	names []string
+	from  []int // fields[i] is found[from[i]]
+}
+
+const maxOrders = 8
+
+// sort makes fields of found.
+func (p *lineParser) sort() {
+	i := slices.IndexFunc(p.orders, func(o nameOrder) bool {
+		if len(o.names) != len(p.found) {
+			return false
+		}
+		for k := range o.names {
+			if o.names[k] != p.found[k].Name {
+				return false
+			}
+		}
+		return true
+	})
+	if i < 0 {
+		o := nameOrder{names: make([]string, len(p.found)), from: make([]int, len(p.found))}
+		for k := range p.found {
+			o.names[k], o.from[k] = strings.Clone(p.found[k].Name), k
+		}
+		slices.SortStableFunc(o.from, func(a, b int) int { return strings.Compare(sortName(o.names[a]), sortName(o.names[b])) })
+		if len(p.orders) == maxOrders {
+			p.orders = p.orders[:maxOrders-1]
+		}
+		p.orders = append(p.orders, o)
+		i = len(p.orders) - 1
+	}
+	o := p.orders[i]
+	copy(p.orders[1:i+1], p.orders[:i])
+	p.orders[0] = o
+	p.fields = p.fields[:0]
+	for _, k := range o.from {
+		p.fields = append(p.fields, p.found[k])
+	}
+}
+
+// sortName is what the storage calls a field inside.
+func sortName(name string) string {
+	if name == "_msg" {
+		return ""
+	}
+	return name
 }
 
 const (
@@ -95,14 +150,14 @@ var errLine = errors.New("it is no line of the spool")
 
 // parse returns the time of a line in ns. Escaped text is unescaped in place.
 func (p *lineParser) parse(line []byte) (int64, error) {
-	p.fields = p.fields[:0]
+	p.found = p.found[:0]
 	escaped := bytes.IndexByte(line, '\\') >= 0
 	rest, ok := bytes.CutPrefix(line, []byte(seqPrefix))
 	n := bytes.IndexByte(rest, ',')
 	if !ok || n <= 0 {
 		return 0, errLine
 	}
-	p.fields = append(p.fields, logstorage.Field{Name: "_seq", Value: lend(rest[:n])})
+	p.found = append(p.found, logstorage.Field{Name: "_seq", Value: lend(rest[:n])})
 	rest, ok = bytes.CutPrefix(rest[n:], []byte(timePrefix))
 	if n = bytes.IndexByte(rest, ','); !ok || n <= 0 {
 		return 0, errLine
@@ -115,6 +170,7 @@ func (p *lineParser) parse(line []byte) (int64, error) {
 		// rest begins with a comma or the object's end.
 		if len(rest) < 2 || rest[0] != ',' || rest[1] != '"' {
 			if len(rest) == 1 && rest[0] == '}' {
+				p.sort()
 				return at, nil
 			}
 			return 0, errLine
@@ -126,7 +182,7 @@ func (p *lineParser) parse(line []byte) (int64, error) {
 		if value, rest, ok = text(rest[2:], escaped); !ok {
 			return 0, errLine
 		}
-		p.fields = append(p.fields, logstorage.Field{Name: lend(name), Value: lend(value)})
+		p.found = append(p.found, logstorage.Field{Name: lend(name), Value: lend(value)})
 	}
 }
 
