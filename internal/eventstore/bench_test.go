@@ -1,10 +1,12 @@
 package eventstore
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -277,6 +279,7 @@ func BenchmarkSpans(b *testing.B) {
 		used := cpu1.parent - cpu0.parent + cpu1.child - cpu0.child
 		b.ReportMetric(float64(rows)/used, "spans/cpu-s")
 		b.ReportMetric(float64(rows)/(cpu1.parent-cpu0.parent), "parent-spans/cpu-s")
+		b.ReportMetric(float64(rows)/(cpu1.child-cpu0.child), "child-spans/cpu-s")
 		b.ReportMetric(float64(rows)/wall.Seconds(), "spans/s")
 		b.ReportMetric(float64(rows)/appended.Seconds(), "appended/s")
 		b.ReportMetric(peak1.parent, "parent-MB")
@@ -321,6 +324,7 @@ func BenchmarkSpans(b *testing.B) {
 		_, peak2 := s.benchUsage(b)
 		b.ReportMetric(peak2.child, "child-searching-MB")
 		stop()
+		benchServer(b, min(rows, 500_000))
 
 		o := testOptions(b, dir)
 		o.Scratch = b.TempDir()
@@ -336,6 +340,61 @@ func BenchmarkSpans(b *testing.B) {
 		b.ReportMetric(float64(time.Since(at).Microseconds())/1e3, "read-only-first-answer-ms")
 		stop()
 	}
+}
+
+// benchServer is the peer: a VictoriaLogs server gets the same rows, without any promise before it has
+// written them to files.
+func benchServer(b *testing.B, rows int) {
+	url := victoriaLogs(b)
+	c := &client{base: url, http: &http.Client{}, remote: true}
+	defer c.http.CloseIdleConnections()
+	stats := func() map[string]float64 {
+		resp, err := c.http.Get(url + "/metrics")
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer drain(resp.Body)
+		m := map[string]float64{}
+		for in := bufio.NewScanner(resp.Body); in.Scan(); {
+			if at := strings.LastIndexByte(in.Text(), ' '); at > 0 {
+				m[in.Text()[:at]], _ = strconv.ParseFloat(in.Text()[at+1:], 64)
+			}
+		}
+		return m
+	}
+	const cpu = "process_cpu_seconds_total"
+	before := stats()
+	l := newLoad(7)
+	l.made = make([]spans.Span, spansOfTrace)
+	var lines []byte
+	var r event.Row
+	for n := 0; n < rows; n += spansOfTrace {
+		for _, s := range l.next(l.base + int64(n)*loadSeconds*1e9/int64(rows)) {
+			s.Row(&r)
+			r.Engine = s.Attrs[2].Value.Str
+			lines = appendRow(lines, &r, stamp(time.Now()))
+		}
+		if len(lines) > sendBytes || n+spansOfTrace >= rows {
+			if _, err := c.insert(b.Context(), lines); err != nil {
+				b.Fatal(err)
+			}
+			lines = lines[:0]
+		}
+	}
+	m := stats()
+	for range 600 {
+		if m[`vl_storage_rows{type="storage/inmemory"}`] == 0 && m[`vl_pending_rows{type="storage"}`] == 0 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		m = stats()
+	}
+	stored := m[`vl_storage_rows{type="storage/small"}`] + m[`vl_storage_rows{type="storage/big"}`]
+	if int(stored) != rows {
+		b.Fatalf("the server stored %.0f rows of %d", stored, rows)
+	}
+	b.ReportMetric(stored/(m[cpu]-before[cpu]), "server-spans/cpu-s")
+	b.ReportMetric((m[`vl_data_size_bytes{type="storage"}`]+m[`vl_data_size_bytes{type="indexdb"}`])/stored, "server-B/span")
 }
 
 // BenchmarkLogs parses lines as engines write them and stores the records.

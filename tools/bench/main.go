@@ -42,7 +42,7 @@ var parts = []struct {
 	measure func(binary, dir string) ([]row, error)
 }{
 	{"size", size}, {"idle", idle}, {"memory", memory}, {"startup", startup}, {"scrape", scrape}, {"queries", queries}, {"rules", rules},
-	{"fleet", fleet}, {"rollouts", rollouts}, {"d10", d10},
+	{"fleet", fleet}, {"rollouts", rollouts}, {"d10", d10}, {"events", events},
 }
 
 func names() []string {
@@ -227,7 +227,7 @@ func startup(binary, dir string) ([]row, error) {
 
 // bench runs a Go benchmark and returns its metrics by "name unit".
 func bench(pkg, name string, args ...string) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run", "^$", "-bench", "^" + name + "$", pkg}, args...)...)
 	var out bytes.Buffer
