@@ -48,9 +48,11 @@ type sampling struct {
 	// queue are decisions that are not carried out yet, in the order in which they were made; done is the
 	// position up to which all are.
 	queue   []*batch
-	waiting int64 // bytes of their spans
-	done    int64
-	failure error // why the store takes nothing, nil when it does
+	waiting int64 // bytes that they take
+	// mostWaiting bounds what the store did not take yet; then no more spans are taken in.
+	mostWaiting int64
+	done        int64
+	failure     error // why the store takes nothing, nil when it does
 
 	before      tailsample.Stats // of samplers with earlier policies
 	beforeDrops map[[2]string]int64
@@ -64,23 +66,21 @@ type batch struct {
 	position  int64
 	first     int64 // when the oldest of their spans came in
 	decisions []*tailsample.Decision
-	bytes     int64
-	busy      bool // somebody carries them out
-	stored    bool // the spans are, though not all is done
+	bytes     int64 // of memory, about
+	busy      bool  // somebody carries them out
+	stored    bool  // the spans are, though not all is done
 	done      bool
 }
 
 const (
 	// releaseEvery is how often the log of held spans is shortened: it takes a look at all that are held.
 	releaseEvery = 10 * time.Second
-	// mostWaiting bounds the decided spans that the store did not take yet; then no more are taken in.
-	mostWaiting = 64 << 20
 	// nearlyFull is the share of the log's bound from which on what holds it up is decided early.
 	nearlyFull = 0.8
 )
 
 func newSampling(held *holdlog.Log, store *eventstore.Store, requests *requeststore.Store, forward *otlp.Forwarder, engineOf func(...string) string, log *slog.Logger) *sampling {
-	return &sampling{held: held, store: store, requests: requests, forward: forward, engineOf: engineOf, log: log, beforeDrops: map[[2]string]int64{}}
+	return &sampling{held: held, store: store, requests: requests, forward: forward, engineOf: engineOf, log: log, mostWaiting: 64 << 20, beforeDrops: map[[2]string]int64{}}
 }
 
 // use puts a policy in force. What another one holds is decided by that; the same one again changes nothing.
@@ -90,7 +90,9 @@ func (s *sampling) use(o tailsample.Options, now time.Time) error {
 	if s.sampler != nil && reflect.DeepEqual(o, s.policy) {
 		return nil
 	}
-	next, err := tailsample.New(o)
+	full := o
+	full.Engine = func(sp *span.Span) string { return s.engineOf(names(sp)...) }
+	next, err := tailsample.New(full)
 	if err != nil {
 		return err
 	}
@@ -119,6 +121,7 @@ func (s *sampling) enqueue(decisions []*tailsample.Decision) *batch {
 	var verdicts []holdlog.Verdict
 	for _, d := range decisions {
 		b.first = min(b.first, d.First)
+		b.bytes += 256 + 1024*int64(len(d.Requests)) // about what they take without spans
 		for i := range d.Spans {
 			for k := range d.Spans[i].Spans {
 				b.bytes += int64(len(d.Spans[i].Spans[k].Raw))
@@ -260,14 +263,14 @@ func (s *sampling) blocked() error {
 	if !s.ready {
 		return fmt.Errorf("spans of before the last stop are still read: %w", eventstore.ErrDown)
 	}
-	if s.waiting < mostWaiting {
+	if s.waiting < s.mostWaiting {
 		return nil
 	}
 	why := s.failure
 	if why == nil {
 		why = eventstore.ErrFull
 	}
-	return fmt.Errorf("%d MB of decided spans wait for the event store: %w", s.waiting>>20, why)
+	return fmt.Errorf("%d MB of decided traces wait for the event store: %w", s.waiting>>20, why)
 }
 
 // carryOut stores what is kept, and the requests of all. What could not be done stays in the queue, and the
@@ -339,12 +342,7 @@ func (s *sampling) storeBatch(ctx context.Context, b *batch) error {
 				}
 			}
 		}
-		for _, o := range d.Requests {
-			if o.Engine == "" {
-				o.Engine = s.engineOf(o.Service)
-			}
-			observed = append(observed, o)
-		}
+		observed = append(observed, d.Requests...)
 	}
 	rows := make([]event.Row, len(spans))
 	for i := range spans {
@@ -402,6 +400,8 @@ func names(s *span.Span) []string {
 func (s *sampling) run(ctx context.Context) error {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
+	// First what waits since the last stop: while it does, nothing later can be noted as done.
+	_ = s.carryOutAll(ctx) // logged there
 	for {
 		select {
 		case now := <-t.C:
@@ -434,7 +434,7 @@ func (s *sampling) carryOutAll(ctx context.Context) error {
 
 func (s *sampling) tick(ctx context.Context, now time.Time) {
 	s.mu.Lock()
-	if s.waiting < mostWaiting { // else nothing more may be decided: that takes memory
+	if s.waiting < s.mostWaiting { // else nothing more may be decided: that takes memory
 		s.enqueueAt(now, s.sampler.Advance)
 		if s.held.Full() > nearlyFull {
 			if oldest, some := s.sampler.Oldest(); some {
@@ -529,7 +529,7 @@ func addStats(a, b tailsample.Stats) tailsample.Stats {
 var (
 	heldTracesDesc = prometheus.NewDesc("rollscope_tailsample_held_traces", "Traces whose request is not finished yet.", nil, nil)
 	heldBytesDesc  = prometheus.NewDesc("rollscope_tailsample_held_bytes", "Memory that undecided traces take.", nil, nil)
-	waitingDesc    = prometheus.NewDesc("rollscope_tailsample_waiting_bytes", "Spans of kept traces that the event store did not take yet.", nil, nil)
+	waitingDesc    = prometheus.NewDesc("rollscope_tailsample_waiting_bytes", "Memory of decisions that the event store did not take yet.", nil, nil)
 	heldLogDesc    = prometheus.NewDesc("rollscope_tailsample_log_bytes", "Size of the log of undecided spans on disk.", nil, nil)
 	decidedDesc    = prometheus.NewDesc("rollscope_tailsample_traces_total", "Traces that were decided, by decision and rule.", []string{"decision", "rule"}, nil)
 	spansDesc      = prometheus.NewDesc("rollscope_tailsample_spans_total", "Spans of decided traces, late ones included.", []string{"decision"}, nil)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -198,26 +199,39 @@ func TestTooManyTraces(t *testing.T) {
 	}
 }
 
-// Memory stays under the cap with far more than fits.
+// Memory stays under the cap with 20 times what fits: that of the process too, not only what is counted.
 func TestMemoryBounded(t *testing.T) {
-	o := Options{MaxBytes: 8 << 20, Observe: nothing}
+	o := Options{MaxBytes: minBytes, Observe: nothing}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
 	s := start(t, o)
 	r := rng(1)
-	most := int64(0)
-	for i := range 10_000 { // 65 MB of spans
-		now := after(time.Duration(i) * 10 * time.Microsecond)
+	most, sent := int64(0), int64(0)
+	for i := 0; sent < 20*o.MaxBytes; i++ {
+		now := t0 + int64(i)*1e4
 		g := generation(r, uint64(i), now)
-		s.Add(now, []span.Scope{scope("engine", g[:len(g)-1]...)}) // without their roots
+		sc := scope("engine", g[:len(g)-1]...) // without their roots
+		for _, h := range sc.Spans {
+			sent += int64(len(h.Raw))
+		}
+		s.Add(now, []span.Scope{sc})
 		most = max(most, s.nursery.size+s.packed.size+s.scopeBytes+int64(len(s.held))*traceBytes)
 	}
 	n := s.Stats()
 	if n.EvictedEarly == 0 || most > o.MaxBytes+spares*2*slabSize {
 		t.Fatalf("%d evicted, at most %d bytes of %d", n.EvictedEarly, most, o.MaxBytes)
 	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	// Beside what is held there are the decisions that are remembered.
+	if got, limit := int64(after.HeapAlloc)-int64(before.HeapAlloc), o.MaxBytes+o.MaxBytes/4+n.Remembered*120; got > limit {
+		t.Errorf("%d bytes of memory are in use, the limit is %d (%+v)", got, limit, n)
+	}
 	if !strings.Contains(s.Hint(), "max_memory") {
 		t.Fatal("the hint does not name max_memory")
 	}
-	s.Flush(after(time.Hour))
+	s.Flush(t0 + int64(time.Hour))
 	if n := s.Stats(); n.HeldBytes != 0 || n.HeldSpans != 0 {
 		t.Fatalf("%+v", n)
 	}
