@@ -319,9 +319,12 @@ func (c *requestsCmd) sumUp(cl *client, params url.Values, span string) error {
 		}
 	}
 	if groups[0].Judged != nil {
-		heads = append(heads, ">GOOD", ">JUDGED", ">good/s")
-		columns = append(columns, func(g *api.RequestGroup) string { return share(g.Goodput) },
-			func(g *api.RequestGroup) string { return whole(g.Judged) }, func(g *api.RequestGroup) string { return optional(g.GoodRate) })
+		heads = append(heads, ">GOOD", ">JUDGED")
+		columns = append(columns, func(g *api.RequestGroup) string { return share(g.Goodput) }, func(g *api.RequestGroup) string { return whole(g.Judged) })
+		if groups[0].GoodRate != nil {
+			heads = append(heads, ">good/s")
+			columns = append(columns, func(g *api.RequestGroup) string { return optional(g.GoodRate) })
+		}
 	}
 	t := newTable(c.out)
 	t.head(heads...)
@@ -397,7 +400,7 @@ func (c *requestsCmd) one(cl *client) error {
 	}
 	fmt.Fprintln(c.out)
 	t := newTable(c.out)
-	t.head("FIELD", ">VALUE", "UNIT", "FROM", "OTHERS SAID")
+	t.head("FIELD", "VALUE", "UNIT", "FROM", "OTHERS SAID")
 	for _, f := range d.Fields {
 		var others []string
 		for source, text := range f.Others {

@@ -322,6 +322,9 @@ func (a *API) getRequestSummary(r *http.Request) (any, error) {
 		answer.ITL = &targets.ITL
 	}
 	seconds := to.Sub(from).Seconds()
+	if from.UnixNano() <= 0 { // of all that there is: how long that is nobody knows
+		seconds = 0
+	}
 	for i := range sum.Groups {
 		answer.Groups = append(answer.Groups, requestGroup(&sum.Groups[i], targets != (requeststore.Targets{}), seconds, sum.HeadSampled))
 	}
@@ -357,7 +360,9 @@ func requestGroup(g *requeststore.Group, judged bool, seconds float64, headSampl
 		out.Good, out.Judged = &g.Good, &g.Judged
 		if g.Judged > 0 {
 			out.Goodput = number(float64(g.Good) / float64(g.Judged))
-			out.GoodRate = number(float64(g.Good) / seconds)
+			if seconds > 0 {
+				out.GoodRate = number(float64(g.Good) / seconds)
+			}
 		}
 	}
 	if headSampled > 0 {

@@ -122,7 +122,8 @@ type RequestGroup struct {
 	Outcomes map[string]int64 `json:"outcomes"`
 	// Quantiles by field ("ttft", "itl", "e2e", "queue", "prefill", "transfer", "decode"): p50, p90, p99, max, count.
 	Quantiles map[string]RequestQuantiles `json:"quantiles"`
-	// Goodput: requests that met both targets, of those for which both are known.
+	// Goodput: requests that finished and met both targets, of those for which that is known. There is no
+	// rate with from=0.
 	Good      *int64   `json:"good"`
 	Judged    *int64   `json:"judged"`
 	Goodput   *float64 `json:"goodput_share"`

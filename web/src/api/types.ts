@@ -737,7 +737,10 @@ export interface RequestGroup {
   outcomes: Record<string, number>;
   /** Quantiles by field ("ttft", "itl", "e2e", "queue", "prefill", "transfer", "decode"): p50, p90, p99, max, count. */
   quantiles: Record<string, RequestQuantiles>;
-  /** Goodput: requests that met both targets, of those for which both are known. */
+  /**
+   * Goodput: requests that finished and met both targets, of those for which that is known. There is no
+   * rate with from=0.
+   */
   good: number | null;
   judged: number | null;
   goodput_share: number | null;
@@ -987,4 +990,33 @@ export interface EventSource {
   last: string | null;
   count: number;
   error?: string;
+}
+
+/** TracingReport is the answer of GET /doctor/tracing?from=&to=: what is wrong with how traces are set up. */
+export interface TracingReport {
+  from: string;
+  to: string;
+  /** worst first */
+  findings: Finding[];
+  looked_at: Looked;
+}
+
+/** Finding is one thing that is wrong, with what shows it and what to do. */
+export interface Finding {
+  code: string;
+  /** "broken", "poor", "note" */
+  severity: string;
+  subject: string;
+  what: string;
+  evidence: string[];
+  do: string[];
+}
+
+/** Looked is how much a report is made of. */
+export interface Looked {
+  spans: number;
+  services: number;
+  engines: number;
+  traces: number;
+  log_lines: number;
 }
