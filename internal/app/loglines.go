@@ -140,7 +140,7 @@ func (p *eventPart) pushed(ctx context.Context, batch []logpush.Entry) error {
 		var row event.Row
 		if ok {
 			row = rec.Row(o)
-			p.lines.counts.Add(e.Source, &rec)
+			p.lines.counts.AddAt(e.Source, &rec, now.UnixNano())
 			if rec.Request != nil {
 				obs = append(obs, *rec.Request)
 			}
@@ -207,7 +207,7 @@ func (p *eventPart) Logs(ctx context.Context, records []otlp.LogRecord) (int, st
 		}
 		rec, o, ok := p.lines.read(enginelog.Options{Source: source, Engine: row.Engine, Service: r.Service}, text, time.Unix(0, row.Time))
 		if ok {
-			p.lines.counts.Add(source, &rec)
+			p.lines.counts.AddAt(source, &rec, now.UnixNano())
 			for _, f := range rec.Row(o).Fields {
 				if row.Get(f.Name) == "" { // what the sender said about its own record wins
 					row.Add(f.Name, f.Value)

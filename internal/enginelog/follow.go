@@ -507,7 +507,7 @@ func (f *Follower) keep(ctx context.Context, t *tail, rec *Record, marks Mark, n
 	}
 	t.lines++
 	t.last = rec.Time
-	f.o.Counts.Add(t.parser.opt.Source, rec)
+	f.o.Counts.AddAt(t.parser.opt.Source, rec, now.UnixNano())
 	f.rows = append(f.rows, rec.Row(t.parser.opt))
 	f.bytes += len(rec.Line)
 	if rec.Request != nil {

@@ -57,6 +57,27 @@ func Alerts() []Alert {
 		threshold("SGLangSpecAcceptRateLow", "info", "15m", "Spec decoding accept rate < 0.5 — negative optimization?",
 			fmt.Sprintf("avg_over_time(engine:spec_accept_rate_num:rate5m%[1]s[10m]) / (avg_over_time(engine:spec_accept_rate_den:rate5m%[1]s[10m]) > 0) < 0.5", sglang),
 			"Only engines with speculative decoding switched on."),
+		logAlert("EngineOutOfMemory", "critical", "0s", "oom", "0", "Memory ran out on {{ or $labels.engine $labels.source }}",
+			"Lines such as CUDA out of memory, in the log of any engine; one traceback counts once."),
+		logAlert("EngineHang", "page", "0s", "hang", "0", "{{ or $labels.engine $labels.source }} hangs: a watchdog, a collective or a health check timed out",
+			"The line that says what timed out counts, not those that follow from it."),
+		logAlert("EngineRetractionStorm", "warning", "2m", "preempt", "25", "Requests are thrown out of the batch on {{ or $labels.engine $labels.source }}: the KV cache is too small for what is admitted",
+			"More than five retractions a minute, also where retractions are in no metric."),
+	}
+}
+
+// LogEvents is the counter of log lines by class of event, which this program writes of the logs it reads.
+const LogEvents = "rollscope_log_events_total"
+
+// logAlert fires when more than some log lines of a class came within five minutes. Of a counter that is
+// new all counts: an engine may die in its first lines.
+func logAlert(name, severity, duration, class, more, summary, meaning string) Alert {
+	c := fmt.Sprintf(`%s{class=%q}`, LogEvents, class)
+	return Alert{
+		Name: name, For: duration, Severity: severity, Meaning: meaning + " Lines that came ten minutes after they were written do not count.",
+		Annotations: map[string]string{"summary": summary},
+		Expr: fmt.Sprintf(`label_replace(sum by (engine, source) ((%[1]s unless %[1]s offset 5m) or increase(%[1]s[5m])) > %[2]s, "instance", "$1", "engine", "(.+)")`,
+			c, more),
 	}
 }
 

@@ -99,6 +99,34 @@ func TestAlertsNameTheEngine(t *testing.T) {
 	}
 }
 
+// Alerts over what log lines say: once per engine, or per source where no engine is known, over with the
+// five minutes; of a counter that is new all counts.
+func TestAlertsOfLogs(t *testing.T) {
+	s := load(t, `load 15s
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="oom",engine="a:1",source="a.log"} 0x40 1x200
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="hang",engine="a:1",source="a.log"} 0x240
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="preempt",engine="a:1",source="a.log"} 0+1x240
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="oom",engine="new:1",source="new.log"} _x39 1x200
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="hang",engine="",source="driver.log"} 0x40 4x200
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="preempt",engine="storm:1",source="s.log"} 0+3x80 240x160
+	  rollscope_log_events_total{job="rollscope",instance="me:9090",class="error",engine="a:1",source="a.log"} 0+10x240
+	`)
+	s.only("sglang")
+	s.step = 30 * time.Second
+	s.at(time.Minute, 4*time.Minute)
+	s.at(4*time.Minute+30*time.Second, 9*time.Minute+30*time.Second, "EngineRetractionStorm storm:1")
+	s.at(10*time.Minute, 14*time.Minute, "EngineHang ", "EngineOutOfMemory a:1", "EngineOutOfMemory new:1", "EngineRetractionStorm storm:1")
+	s.at(14*time.Minute+30*time.Second, 16*time.Minute, "EngineRetractionStorm storm:1")
+	s.at(16*time.Minute+30*time.Second, 26*time.Minute)
+	for _, g := range s.groups {
+		for _, r := range g.AlertingRules() {
+			for _, a := range r.ActiveAlerts() {
+				t.Errorf("%s is active at the end: %s", r.Name(), a.Labels)
+			}
+		}
+	}
+}
+
 func TestEngineDown(t *testing.T) {
 	// Evaluated from 5m. At 7m: one engine's scrape fails, one leaves service discovery while its queue alert
 	// fires, one vanishes from a router, one restarts and has nothing to say yet, one stays.
