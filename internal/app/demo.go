@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/sim"
+	"github.com/rollscope/rollscope/internal/sim/lines"
 )
 
 // DemoOptions configure [Demo].
@@ -70,6 +71,14 @@ func Demo(ctx context.Context, o DemoOptions) error {
 	file := filepath.Join(dir, "rollscope-demo.yml")
 	text := append(sim.PrometheusConfig(running.Targets(), demoInterval), namesConfig(running.Targets())...)
 	text = fmt.Appendf(text, "  rollouts:\n    - {run: demo-grpo, path: %q, gpus: 16, scalars: %q}\n", run.pattern(), run.scalars())
+	logs, err := lines.Open(filepath.Join(dir, "logs"), lines.FileOptions{})
+	if err != nil {
+		stopFleet()
+		return fmt.Errorf("the demo's logs: %w", err)
+	}
+	writer := lines.Live(fleetCtx, running, lines.Options{Seed: cfg.Seed}, logs, o.Logger)
+	training.Go(func() { _ = writer.Wait() }) // it has logged why
+	text = append(text, lines.Config(logs, running.Targets())...)
 	// More than the usual share, so that there is something to look at after a minute.
 	text = append(text, "  traces: {sampling: {ratio: 10%}}\n"...)
 	if err := os.WriteFile(file, text, 0o644); err != nil {

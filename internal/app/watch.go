@@ -488,7 +488,7 @@ func (p *rolloutPart) drops() []api.Drop {
 	for reason, n := range p.store.Dropped() {
 		out = append(out, api.Drop{Source: "rolloutstore", Reason: reason, Count: int64(n)})
 	}
-	return out
+	return slices.DeleteFunc(out, func(d api.Drop) bool { return d.Count == 0 })
 }
 
 // curvesOf is the trainer's curves of a run, nil when none are followed.
