@@ -17,7 +17,7 @@ type Watch struct {
 }
 
 // Call is one request on one engine, over. The halves of a PD pair are two calls of one ID; so are a try
-// and its retry. Times that were not reached are zero.
+// and its retry. Times that were not reached are zero; Born is reached always.
 type Call struct {
 	ID      uint64 // unique in the fleet, and over attempts and halves the same
 	Attempt int    // 0, and 1 for what the front sent again
@@ -164,7 +164,7 @@ func (f *Fleet) watchCall(s *scheduler, r *request, o outcome) {
 		Rank: s.rank, DP: sv.spec.DP, TP: sv.spec.TP, PID: sv.pid,
 		Streaming: r.streaming, Grammar: r.grammar, Prompt: r.prompt, Output: int(r.done), Cached: r.cachedTotal, Limit: r.limit,
 		Chunks: max(1, (r.prompt-r.hit-r.hostHit+sv.spec.Hardware.Chunk-1)/sv.spec.Hardware.Chunk),
-		Born:   f.at(r.born), Received: f.at(r.recv), Queued: f.at(r.entered), Started: f.at(r.began), First: f.at(r.first),
+		Born:   f.cfg.Start.Add(time.Duration(math.Round(r.born * 1e9))), Received: f.at(r.recv), Queued: f.at(r.entered), Started: f.at(r.began), First: f.at(r.first),
 		Granted: f.at(r.granted), Sent: f.at(r.sent), Arrived: f.at(r.arrived), Ended: f.at(max(s.now, r.recv, r.born)),
 		Outcome: [...]Outcome{completed: Completed, aborted: Aborted, failed: Failed}[o],
 	}

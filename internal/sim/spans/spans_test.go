@@ -42,10 +42,14 @@ func TestRender(t *testing.T) {
 		id    span.ID
 	}
 	seen := map[spanKey]bool{}
+	begin := sim.Demo().Start.UnixNano()
+	if f, err := sim.New(sim.Demo()); err == nil {
+		begin = f.Start().Add(-time.Second).UnixNano()
+	}
 	for _, s := range all {
 		k := spanKey{s.Trace, s.ID}
-		if seen[k] || span.CheckIDs(&s.Header) != nil || s.End < s.Start {
-			t.Fatalf("span %+v: twice, or without an id, or it ends before it starts", s.Header)
+		if seen[k] || span.CheckIDs(&s.Header) != nil || s.End < s.Start || s.Start < begin || s.End > begin+int64(110*time.Second) {
+			t.Fatalf("span %+v: twice, or without an id, or it ends before it starts, or its times cannot be", s.Header)
 		}
 		seen[k] = true
 		names[s.Name]++
@@ -115,7 +119,7 @@ func TestSame(t *testing.T) {
 func TestLevels(t *testing.T) {
 	per := [5]int{}
 	for level := 1; level <= 4; level++ {
-		all, traces := rendered(t, Options{Level: level, Agents: -1}, sim.Uniform(2), time.Minute)
+		all, traces := rendered(t, Options{Level: level, Agents: -1}, sim.Uniform(2), 25*time.Second)
 		per[level] = len(all) / len(traces)
 		names := map[string]int64{}
 		for _, s := range all {
@@ -174,7 +178,7 @@ func TestTrouble(t *testing.T) {
 }
 
 func TestCorpus(t *testing.T) {
-	c, err := NewCorpus(CorpusOptions{Fleet: sim.Demo(), Traces: Options{Mooncake: true, Level: 3}, For: 15 * time.Second, Batch: 300})
+	c, err := NewCorpus(CorpusOptions{Fleet: sim.Demo(), Traces: Options{Mooncake: true, Level: 3}, For: 6 * time.Second, Batch: 300})
 	if err != nil {
 		t.Fatal(err)
 	}
