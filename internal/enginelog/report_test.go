@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -92,5 +94,44 @@ func TestReportCases(t *testing.T) {
 	s = sum(strings.Repeat("y", 3*MaxLine)+"\n[2026-01-01 00:00:00] The server is fired up and ready to roll!", ReportOptions{Zone: time.UTC})
 	if s.Lines != 2 || s.Classes[5].Events != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestCountsLate: what is read long after it was written is counted apart, also lines without a time of
+// their own, and no alert sees it.
+func TestCountsLate(t *testing.T) {
+	const log = "[2026-09-13 16:06:07] Scheduler hit an exception: Traceback (most recent call last):\n" +
+		"  File \"x.py\", line 3, in f\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+	written := time.Date(2026, 9, 13, 16, 6, 7, 0, time.UTC)
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "rollscope_log_events_total"}, {9 * time.Minute, "rollscope_log_events_total"}, {time.Hour, "rollscope_log_late_events_total"}} {
+		counts := NewCounts()
+		for _, r := range readLines([]byte(log), Options{Engine: "e"}) {
+			counts.AddAt("x.log", &r, written.Add(c.after).UnixNano())
+		}
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(counts)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "class" && l.GetValue() == string(OOM) && m.GetCounter().GetValue() > 0 {
+						got[f.GetName()] = m.GetCounter().GetValue()
+					}
+				}
+			}
+		}
+		if len(got) != 1 || got[c.want] != 1 {
+			t.Errorf("after %s: %v, want one in %s", c.after, got, c.want)
+		}
+		if counts.Events()[OOM] != 1 {
+			t.Errorf("events %v", counts.Events())
+		}
 	}
 }
