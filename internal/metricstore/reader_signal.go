@@ -81,6 +81,11 @@ func (x *reading) query(form signal.Form, quantile float64) signal.Query {
 	return q
 }
 
+// usualWindow tells whether recorded series, which look back over the signal's own window, are what is asked.
+func (x *reading) usualWindow() bool {
+	return x.req.Window == 0 || x.req.Window == x.s.DefaultRange() || x.s.Kind == signal.Level || x.s.Kind == signal.Worst
+}
+
 // compileAll gives the PromQL of the values and of the count; an error of the recorded form means only
 // that it cannot answer.
 func (x *reading) compileAll(form signal.Form, common bool) (values []string, count string, err error) {
@@ -100,7 +105,7 @@ func (x *reading) compileAll(form signal.Form, common bool) (values []string, co
 // read fills values and counts.
 func (x *reading) read(ctx context.Context) error {
 	recorded, recordedCount, err := x.compileAll(signal.Recorded, false)
-	if err == nil {
+	if err == nil && x.usualWindow() {
 		if err := x.readRecorded(ctx, recorded, recordedCount); err != nil {
 			return err
 		}

@@ -379,6 +379,15 @@ func TestRecordedAndRawMeet(t *testing.T) {
 	if len(one.Lines) != 1 || *one.Lines[0].Now.Value != 1 {
 		t.Errorf("one engine: %+v", one.Lines)
 	}
+	// recorded series look back over the signal's own window: another one is read from what was scraped
+	for window, form := range map[time.Duration]string{0: "recorded", 5 * time.Minute: "recorded", 20 * time.Minute: "raw"} {
+		if res := read(t, rd, SignalRequest{ID: "ttft", From: end, To: end, Step: time.Minute, Window: window}); res.Form != form {
+			t.Errorf("window %s: form %s", window, res.Form)
+		}
+	}
+	if res := read(t, rd, SignalRequest{ID: "queue_depth", From: end, To: end, Step: time.Minute, Window: 20 * time.Minute}); res.Form != "recorded" {
+		t.Errorf("a level has no window: form %s", res.Form)
+	}
 	// before anything was recorded
 	early := read(t, rd, SignalRequest{ID: "ttft", From: start.Add(-time.Hour), To: start.Add(-30 * time.Minute), Step: time.Minute})
 	if early.State != StateUnknown || len(early.Unknown) != 1 || early.Unknown[0].Reason != "nothing was recorded" {
