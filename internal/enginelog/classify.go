@@ -202,11 +202,33 @@ func (l *lineState) rest(st *stream, s string) {
 	if l.format == "" && l.actor != "" {
 		l.format = "ray.prefix"
 	}
-	if l.class == None && (l.level == "error" || l.level == "critical") {
+	bad := l.level == "error" || l.level == "critical"
+	switch {
+	case l.class != None || !bad && l.level != "warning":
+	case hasWord(s, "OOM"):
+		l.class = OOM
+	case strings.Contains(s, "preempt"):
+		l.class = Preempt
+	case bad:
 		l.class = Error
 	}
 	if l.engineLine && (strings.HasPrefix(s, "Decode b") || strings.HasPrefix(s, "Prefill b")) {
 		l.marks |= Cut
+	}
+}
+
+// hasWord tells whether w stands in s as a word of its own.
+func hasWord(s, w string) bool {
+	for at := 0; ; {
+		i := strings.Index(s[at:], w)
+		if i < 0 {
+			return false
+		}
+		i += at
+		if (i == 0 || !isWord(s[i-1])) && (i+len(w) == len(s) || !isWord(s[i+len(w)])) {
+			return true
+		}
+		at = i + 1
 	}
 }
 

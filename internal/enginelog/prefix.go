@@ -193,7 +193,13 @@ func (l *lineState) stamp(s string) string {
 	switch {
 	case s[0] == '[':
 		if rest, ok := l.bracket(s); ok {
-			return l.afterStamp(rest)
+			return l.afterStamp(l.bracketLevel(rest))
+		}
+		if rest := l.bracketLevel(s); len(rest) < len(s) {
+			if in, ok := l.bracket(rest); ok { // [LEVEL] [time] message
+				return in
+			}
+			return rest
 		}
 		if strings.HasPrefix(s, "[rank") {
 			return l.torch(s)
@@ -213,6 +219,22 @@ func (l *lineState) stamp(s string) string {
 		return l.afterStamp(s)
 	}
 	return s
+}
+
+// bracketLevel reads "[LEVEL] ", as many logging configurations of teams write it.
+func (l *lineState) bracketLevel(s string) string {
+	if len(s) < 6 || s[0] != '[' {
+		return s
+	}
+	level, n := readLevel(s[1:])
+	if n == 0 || len(s) <= n+1 || s[n+1] != ']' {
+		return s
+	}
+	l.level = level
+	if l.format == "" && !l.engineLine {
+		l.format = "python.text"
+	}
+	return strings.TrimLeft(s[n+2:], " ")
 }
 
 // bracket reads "[time ranks] ". Ranks are words of letters and a number; a bracket with anything else
