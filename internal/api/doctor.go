@@ -239,21 +239,31 @@ func (a *API) lookAtTraces(ctx context.Context, from, to time.Time, ev *diagnose
 // that are made of traces are not those of all requests.
 func (a *API) headSampling(ctx context.Context, from, to time.Time) tailsample.Judgement {
 	in := tailsample.Input{Observed: -1, Counted: math.NaN()}
-	if a.Requests != nil {
+	if a.Requests != nil && a.Reader != nil {
+		in.Counted = a.countedRequests(ctx, from, to)
+	}
+	if in.Counted > 0 {
 		q := requeststore.Query{From: from.UnixNano(), To: to.UnixNano(), Filter: "source:trace"}
 		if page, err := a.Requests.List(ctx, q, requeststore.Order{Desc: true}, 1, ""); err == nil {
 			in.Observed = float64(page.Total)
 		}
 	}
-	if a.Reader != nil {
-		in.Counted = a.countedRequests(ctx, from, to)
-	}
 	return tailsample.HeadSampled(in)
 }
 
+// settled is how long a request may take from its end until the table has it.
+const settled = 2 * time.Minute
+
 // countedRequests is how many requests the engines' own counters saw end in a range, NaN when there are
-// none. A request of a prefill engine is counted once, where it ends.
+// none. A request of a prefill engine is counted once, where it ends; what ended a moment ago is left out,
+// since the table may not have it yet.
 func (a *API) countedRequests(ctx context.Context, from, to time.Time) float64 {
+	if latest := time.Now().Add(-settled); to.After(latest) {
+		to = latest
+	}
+	if to.Sub(from) < settled {
+		return math.NaN()
+	}
 	data, _, err := a.Reader.Signal(ctx, SignalRequest{ID: "request_rate", From: to, To: to, Step: to.Sub(from), Window: to.Sub(from), By: "role"})
 	if err != nil {
 		return math.NaN()
