@@ -144,7 +144,13 @@ func (st *Store) Trace(ctx context.Context, id string, from, to int64) (Trace, e
 	from, to = widen(from, to)
 	id = strings.TrimSpace(id)
 	look, lookErr := span.ParseLookup(id)
-	if lookErr == nil {
+	switch {
+	case lookErr != nil:
+	case len(look.Exact) == 1 && len(look.Suffixes) == 0: // most: one question is enough
+		if t, err := st.fetch(ctx, look.Exact[0], from, to); !errors.Is(err, ErrNotFound) {
+			return t, err
+		}
+	default:
 		ids, partial, err := st.candidates(ctx, look, from, to)
 		if err != nil {
 			return Trace{}, err
