@@ -42,6 +42,8 @@ func OpenReadOnly(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(scratch))
 	}
+	first, last, _ := s.spool.bounds()
+	s.nothing = o.URL == "" && !s.prior && first > last
 	s.readOnly, s.scratch, s.diskDir = true, scratch, filepath.Join(from, "events")
 	return s, nil
 }

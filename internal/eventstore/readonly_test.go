@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,9 @@ func TestOpenReadOnlyNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	runStore(t, s)
+	if st := s.State(); st.State != StateOff || !strings.Contains(st.Reason, o.Dir) {
+		t.Errorf("state %s %q", st.State, st.Reason)
+	}
 	if n := count(t, s, "*"); n != 0 {
 		t.Errorf("%d rows", n)
 	}

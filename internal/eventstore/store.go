@@ -85,6 +85,7 @@ type Store struct {
 	prior  bool // events were there when it was opened
 
 	readOnly bool   // opened to be read
+	nothing  bool   // and there was nothing to read
 	scratch  string // removed by Close
 	diskDir  string // what State measures
 
@@ -476,7 +477,9 @@ func (s *Store) State() State {
 	}
 	switch {
 	case s.readOnly:
-		if st.State == StateOK || st.State == StateOff {
+		if s.nothing {
+			st.State, st.Reason = StateOff, "no events are in "+filepath.Dir(s.diskDir)
+		} else if st.State == StateOK || st.State == StateOff {
 			st.State, st.Reason = StateReadOnly, "it was opened to be read"
 		}
 	case spaceErr != nil:
