@@ -302,6 +302,9 @@ func (l *lineState) torch(s string) string {
 
 // glog reads "Lmmdd HH:MM:SS.n [thread] file:N] ", where torch writes the month with one digit too.
 func (l *lineState) glog(s string, end byte) (rest string, ok bool) {
+	if s == "" {
+		return s, false
+	}
 	level := ""
 	switch s[0] {
 	case 'I':

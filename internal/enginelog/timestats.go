@@ -86,6 +86,10 @@ func (l *lineState) timeStats(s string) {
 	switch {
 	case start > epoch:
 		o.Start, o.TimeRank = int64(start*1e3+0.5)*1e6, 0
+		if second := int64(1e9); l.time%second == 0 {
+			// Written to the second: the request ended within it, and not before its phases were over.
+			o.Finish = max(l.time, min(o.Start+nanos(known), l.time+second-1))
+		}
 	case known > 0 && l.time != 0:
 		// Without a date of its own: the line comes at the request's end.
 		o.Start = l.time - nanos(known)
