@@ -61,8 +61,6 @@ func newLoad(seed uint64) *load {
 	return &load{rnd: rand.New(rand.NewPCG(seed, 1)), base: time.Now().Add(-loadSeconds*time.Second - time.Hour).UnixNano()}
 }
 
-func engineOf(i int) string { return fmt.Sprintf("10.0.%d.%d:30000", i/16, i%16) }
-
 // next makes the trace that begins at a time in ns. The spans hold until the next call.
 func (l *load) next(at int64) []spans.Span {
 	r := l.rnd
@@ -209,7 +207,7 @@ func benchStore(b *testing.B, dir string) (*Store, func()) {
 
 // settled waits until everything lies in the store's own files.
 func settled(b *testing.B, s *Store) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
 	if err := s.Flush(ctx); err != nil {
 		b.Fatal(err)

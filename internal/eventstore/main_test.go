@@ -40,13 +40,6 @@ func selfCommand(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-type testLog struct{ t testing.TB }
-
-func (l testLog) Write(b []byte) (int, error) {
-	l.t.Log(strings.TrimSuffix(string(b), "\n"))
-	return len(b), nil
-}
-
 func testOptions(t testing.TB, dir string) Options {
 	o := Options{Dir: dir, Command: selfCommand, MinFreeBytes: -1}
 	if os.Getenv("ROLLSCOPE_TEST_VERBOSE") != "" {
