@@ -301,9 +301,6 @@ func (c *requestsCmd) sumUp(cl *client, params url.Values, span string) error {
 		c.none(span)
 		return nil
 	}
-	if groups[0].Estimated != "" {
-		fmt.Fprintln(c.err, "warning:", groups[0].Estimated)
-	}
 	heads := []string{cmp.Or(strings.ToUpper(c.by), "REQUESTS"), ">COUNT", ">OK", ">ERROR", ">ABORTED", ">OTHER"}
 	var columns []func(g *api.RequestGroup) string
 	for _, s := range summed {

@@ -14,6 +14,7 @@ import (
 	"github.com/rollscope/rollscope/internal/eventstore"
 	"github.com/rollscope/rollscope/internal/request"
 	"github.com/rollscope/rollscope/internal/requeststore"
+	"github.com/rollscope/rollscope/internal/tailsample"
 )
 
 // RequestSource is the table of requests; [requeststore.Store] is one. Its errors are those of that
@@ -325,10 +326,14 @@ func (a *API) getRequestSummary(r *http.Request) (any, error) {
 	if from.UnixNano() <= 0 { // of all that there is: how long that is nobody knows
 		seconds = 0
 	}
+	estimated := a.sampledBefore(r.Context(), from, to, &sum, strings.TrimSpace(q.Filter) != "")
 	for i := range sum.Groups {
-		answer.Groups = append(answer.Groups, requestGroup(&sum.Groups[i], targets != (requeststore.Targets{}), seconds, sum.HeadSampled))
+		answer.Groups = append(answer.Groups, requestGroup(&sum.Groups[i], targets != (requeststore.Targets{}), seconds, estimated))
 	}
 	var warnings []Warning
+	if estimated != "" {
+		warnings = append(warnings, Warning{Code: "head_sampled", Message: "counts and percentiles are not of all requests: " + estimated})
+	}
 	if sum.Cut > 0 {
 		warnings = append(warnings, Warning{Code: "groups_cut", Message: fmt.Sprintf("the %d smallest groups are not listed; the whole has them", sum.Cut)})
 	}
@@ -344,8 +349,29 @@ func (a *API) getRequestSummary(r *http.Request) (any, error) {
 	return e, nil
 }
 
-func requestGroup(g *requeststore.Group, judged bool, seconds float64, headSampled int64) RequestGroup {
-	out := RequestGroup{Name: g.Name, Count: g.Count, Outcomes: map[string]int64{}, Quantiles: map[string]RequestQuantiles{}}
+// sampledBefore says why a summary is not of all requests, "" when nothing speaks for that: traces of which
+// a sampler before us threw others away, by their own word or beside the engines' counters. A filter has no
+// counterpart there.
+func (a *API) sampledBefore(ctx context.Context, from, to time.Time, sum *requeststore.Summary, filtered bool) string {
+	if sum.HeadSampled > 0 {
+		return fmt.Sprintf("head-sampled input: %d requests come from traces of which a part was thrown away before it came here", sum.HeadSampled)
+	}
+	if a.Reader == nil || filtered || sum.Traced == 0 || from.UnixNano() <= 0 {
+		return ""
+	}
+	counted := a.countedRequests(ctx, from, to)
+	judge := func(n int64) tailsample.Judgement {
+		return tailsample.HeadSampled(tailsample.Input{Observed: float64(n), Counted: counted})
+	}
+	// What traces lack may be known from logs and dumps.
+	if j := judge(sum.Traced); j.State == "sampled" && judge(sum.Groups[0].Count).State == "sampled" {
+		return "head-sampled input: " + j.Reason
+	}
+	return ""
+}
+
+func requestGroup(g *requeststore.Group, judged bool, seconds float64, estimated string) RequestGroup {
+	out := RequestGroup{Name: g.Name, Estimated: estimated, Count: g.Count, Outcomes: map[string]int64{}, Quantiles: map[string]RequestQuantiles{}}
 	for o, n := range g.Outcomes {
 		out.Outcomes[cmp.Or(string(o), "unknown")] += n
 	}
@@ -364,9 +390,6 @@ func requestGroup(g *requeststore.Group, judged bool, seconds float64, headSampl
 				out.GoodRate = number(float64(g.Good) / seconds)
 			}
 		}
-	}
-	if headSampled > 0 {
-		out.Estimated = fmt.Sprintf("head-sampled input: %d requests come from traces of which a part was thrown away before it came here", headSampled)
 	}
 	return out
 }

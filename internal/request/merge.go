@@ -63,6 +63,7 @@ const (
 	FlagNoTime      = "no_time"          // nobody said when it was
 	FlagInvalid     = "invalid_values"   // a number that cannot be was said and not used
 	FlagAmbiguous   = "ambiguous_match"  // an observation fits two requests that are not the same
+	FlagHeadSampled = "head_sampled"     // a sampler before us threw other traces away, as this one's tracestate says
 	FlagEarlierLost = "earlier_lost"     // an earlier row's observations are gone: it was not merged
 )
 

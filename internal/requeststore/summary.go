@@ -23,8 +23,9 @@ type Summary struct {
 	By     string
 	// Cut says how many groups, the smallest, are in the whole alone.
 	Cut int
-	// HeadSampled is how many requests come from input of which a part was thrown away before it came here.
-	HeadSampled int64
+	// HeadSampled is how many requests come from input of which a part was thrown away before it came here,
+	// as that input itself says; Traced how many were seen in traces.
+	HeadSampled, Traced int64
 }
 
 // Group is a set of requests. Percentiles are exact: the k-th smallest of all values, k the quantile times
@@ -60,6 +61,7 @@ type columns struct {
 	values [len(Latencies)][]float64
 	tokens []float64
 	head   []bool
+	traced []bool
 	names  []string
 	byName map[string]int32
 }
@@ -92,6 +94,9 @@ func (s *Store) Summarize(ctx context.Context, q Query, by string, t Targets) (S
 	for _, i := range keep {
 		if c.head[i] {
 			out.HeadSampled++
+		}
+		if c.traced[i] {
+			out.Traced++
 		}
 	}
 	if by == "" {
@@ -136,7 +141,7 @@ func stepOf(name string) float64 {
 
 // summaryFields are the stored fields that a summary reads.
 func summaryFields(by string) []string {
-	names := []string{"outcome", "flags", request.Numbers[request.CompletionTokens].Name}
+	names := []string{"outcome", "flags", "sources", request.Numbers[request.CompletionTokens].Name}
 	for _, n := range Latencies {
 		names = append(names, request.Numbers[n].Name)
 	}
@@ -159,7 +164,7 @@ func (c *columns) add(fields []event.Field, by string) {
 		values[i] = absent
 	}
 	tokens := float64(absent)
-	name, engine, prefill, flags := "", "", "", ""
+	name, engine, prefill, flags, sources := "", "", "", "", ""
 	end := 0
 	group := ""
 	if f, ok := findField(by); ok {
@@ -175,6 +180,8 @@ func (c *columns) add(fields []event.Field, by string) {
 			prefill = f.Value
 		case "flags":
 			flags = f.Value
+		case "sources":
+			sources = f.Value
 		case "completion_tokens":
 			tokens = number(f.Value)
 		default:
@@ -201,7 +208,8 @@ func (c *columns) add(fields []event.Field, by string) {
 		c.values[i] = append(c.values[i], values[i])
 	}
 	c.tokens = append(c.tokens, tokens)
-	c.head = append(c.head, strings.Contains(flags, "head_sampled"))
+	c.head = append(c.head, strings.Contains(flags, request.FlagHeadSampled))
+	c.traced = append(c.traced, strings.Contains(sources, string(request.FromTrace)))
 }
 
 // latency is the place of a stored field in Latencies, -1 for another.

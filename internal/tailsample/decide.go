@@ -313,6 +313,9 @@ func (s *Sampler) observed(t *trace, scopes []span.Scope, keep bool, rule uint8)
 		if keep {
 			o.SpansKept = "kept"
 		}
+		if t.flags&sawSampled != 0 {
+			o.Flags = append(o.Flags, request.FlagHeadSampled)
+		}
 		detach(o)
 	}
 	return out

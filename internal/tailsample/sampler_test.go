@@ -576,7 +576,7 @@ func TestObservations(t *testing.T) {
 	s := start(t, Options{Policy: calm(0), Observe: seen})
 	var ds []*Decision
 	for i := range 50 {
-		ds = append(ds, s.Add(t0, []span.Scope{scope("a", made{trace: traceOf(uint64(i + 1)), id: 1, name: fmt.Sprint("name", i), start: t0, end: t0 + 1, failed: i == 7})})...)
+		ds = append(ds, s.Add(t0, []span.Scope{scope("a", made{trace: traceOf(uint64(i + 1)), id: 1, name: fmt.Sprint("name", i), start: t0, end: t0 + 1, failed: i == 7, state: map[int]string{9: "ot=th:8"}[i]})})...)
 	}
 	ds = append(ds, s.Advance(after(time.Minute))...)
 	n := 0
@@ -591,7 +591,7 @@ func TestObservations(t *testing.T) {
 			if i == 7 {
 				kept, reason = "kept", RuleErrors
 			}
-			if o.SpansKept != kept || o.SpansReason != reason || o.Spans != 1 {
+			if o.SpansKept != kept || o.SpansReason != reason || o.Spans != 1 || slices.Contains(o.Flags, request.FlagHeadSampled) != (i == 9) {
 				t.Errorf("trace %d: %+v", i, o)
 			}
 		}
