@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -123,9 +124,13 @@ func TestTraces(t *testing.T) {
 	config := writeFile(t, "rollscope.yaml", "rollscope:\n  traces:\n    sampling: {ratio: 1, linger: 200ms, settle: 500ms, idle_after: 1s}\n")
 	p := start(t, "serve", "--config.file", config, "--storage.tsdb.path", dir, "--web.listen-address", "127.0.0.1:0",
 		"--traces.otlp-grpc", "off", "--traces.otlp-http", "off", "--traces.tempo", "127.0.0.1:0", "--no-rules.builtin")
+	trace := func(args ...string) (string, string, int) {
+		return runCLI(t, append([]string{"trace", "--server", p.url}, args...)...)
+	}
 	// The cases' times are moved to an hour ago, by their first digits.
 	soon := strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10)[:8]
-	for _, name := range []string{"orphan", "split", "lead", "kv_routed"} {
+	send := func(name string, ids ...string) {
+		t.Helper()
 		body := strings.ReplaceAll(read(t, "testdata/trace/"+name+".json"), `"17800000`, `"`+soon)
 		resp, err := http.Post(p.url+"/v1/traces", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -136,14 +141,12 @@ func TestTraces(t *testing.T) {
 		if resp.StatusCode != 200 {
 			t.Fatalf("%s: %d %s", name, resp.StatusCode, answer)
 		}
+		for _, id := range ids {
+			eventually(t, "trace "+id+" is stored", func() bool { return get(t, p.url, "/api/rollscope/v1/traces/"+id, nil, nil) == 200 })
+		}
 	}
-	trace := func(args ...string) (string, string, int) {
-		return runCLI(t, append([]string{"trace", "--server", p.url}, args...)...)
-	}
-	const lead = "00fbb99bfc59174ccefa0338d4886914"
-	for _, id := range []string{lead, "r-17", "00000000000000000000000000000005", "my-trace-001"} {
-		eventually(t, "trace "+id+" is stored", func() bool { _, _, code := trace(id); return code == 0 })
-	}
+	send("orphan", "00000000000000000000000000000005")
+	send("split", "00000000000000000000000000000006", "00000000000000000000000000000007")
 
 	// O07: a placeholder for the missing parent, and durations as they came.
 	out, _, _ := trace("00000000000000000000000000000005")
@@ -157,14 +160,17 @@ func TestTraces(t *testing.T) {
 	if !strings.Contains(out, "probably one request") || !strings.Contains(out, `"r-17"`) || !strings.Contains(out, "1 span in 1 service") {
 		t.Errorf("the split request:\n%s", out)
 	}
-	// Which traces lack spans of an engine.
+	// Which traces lack spans of an engine, and why that may be.
 	var services struct{ Warnings []api.Warning }
-	get(t, p.url, "/api/rollscope/v1/traces/services", nil, &services)
-	if len(services.Warnings) == 0 || !strings.Contains(services.Warnings[0].Message, "gateway 1 of 1") || !strings.Contains(services.Warnings[0].Hint, "the engine does not trace") {
+	get(t, p.url, "/api/rollscope/v1/traces/services", url.Values{"from": {"now-3h"}}, &services)
+	if len(services.Warnings) == 0 || services.Warnings[0].Message != "1 of 3 traces have no span of an engine (gateway 1 of 1)" || !strings.Contains(services.Warnings[0].Hint, "the engine does not trace") {
 		t.Errorf("services: %+v", services.Warnings)
 	}
 
 	// O09: any spelling of an id.
+	const lead = "00fbb99bfc59174ccefa0338d4886914"
+	send("lead", lead)
+	send("kv_routed", "my-trace-001")
 	for _, id := range []string{"fbb99bfc59174ccefa0338d4886914", strings.ToUpper(lead[2:]), lead[16:]} {
 		if out, errOut, code := trace(id); code != 0 || !strings.Contains(out, "trace "+lead) {
 			t.Errorf("%s: %d %s%s", id, code, out, errOut)
