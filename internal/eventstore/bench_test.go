@@ -306,6 +306,7 @@ func BenchmarkSpans(b *testing.B) {
 			}},
 		} {
 			took := make([]float64, q.n)
+			before, _ := s.benchUsage(b)
 			for i := range took {
 				found, at := 0, time.Now()
 				if err := s.Query(within(b), q.make(), func([]event.Field) error { found++; return nil }); err != nil {
@@ -318,6 +319,8 @@ func BenchmarkSpans(b *testing.B) {
 			}
 			slices.Sort(took)
 			b.ReportMetric(took[len(took)*95/100], q.name+"-p95-ms")
+			after, _ := s.benchUsage(b)
+			b.ReportMetric((after.parent-before.parent+after.child-before.child)/float64(q.n)*1e3, q.name+"-cpu-ms")
 		}
 		_, peak2 := s.benchUsage(b)
 		b.ReportMetric(peak2.child, "child-searching-MB")
