@@ -70,7 +70,7 @@ var commands = []func(*kingpin.Application, *env){
 	addServe, addDemo, addReplay,
 	addQuery, addTop, addRequests, addTrace, addExplain,
 	addView, addPerf, addConvert, addLogs,
-	addSnapshot, addLint, addExport, addSim,
+	addSnapshot, addDoctor, addLint, addExport, addSim,
 }
 
 // leave is what kingpin's --help and --version panic with, since its Terminate must not return.

@@ -346,7 +346,7 @@ func (a *API) traceTimelineOf(r *http.Request, id string) (ix *timeline.Index, o
 	}
 	c := timeline.TraceColumns(timeline.Head{Tool: a.Version, Dump: timeline.Dump{Name: trace, Kind: "trace"}, Note: t.Partial}, span.NewTree(t.Spans))
 	x := traceIndex{trace, time.Now(), timeline.NewIndex(c)}
-	k.list = append(slices.DeleteFunc(k.list, func(y traceIndex) bool { return y.id == trace }), x)
+	k.list = append(slices.DeleteFunc(k.list, func(y traceIndex) bool { return y.id == trace || time.Since(y.read) >= keptFor }), x)
 	if len(k.list) > keptTraces {
 		k.list = slices.Delete(k.list, 0, len(k.list)-keptTraces)
 	}

@@ -562,3 +562,34 @@ func TestTraceOfManySpans(t *testing.T) {
 		t.Errorf("folded to %d", n)
 	}
 }
+
+// BenchmarkTraceAnswers makes the answers about a trace of 100,000 spans.
+func BenchmarkTraceAnswers(b *testing.B) {
+	made := madeTrace()
+	for i := range 100_000 {
+		s := made.Spans[3]
+		s.ID[0], s.ID[1], s.ID[2], s.ID[3] = 1, byte(i>>16), byte(i>>8), byte(i)
+		s.Start += int64(i) * 25e6
+		s.End = s.Start + 25e6
+		made.Spans = append(made.Spans, s)
+	}
+	for name, answer := range map[string]func() any{
+		"detail": func() any { return NewTraceDetail(&made, 0) },
+		"jaeger": func() any { return toJaeger(&made) },
+		"tempo":  func() any { return tempoResources(made.Spans) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			size := 0
+			for b.Loop() {
+				raw, err := json.Marshal(answer())
+				if err != nil {
+					b.Fatal(err)
+				}
+				size = len(raw)
+			}
+			b.ReportMetric(float64(len(made.Spans)*b.N)/b.Elapsed().Seconds(), "spans/s")
+			b.ReportMetric(float64(size), "B/answer")
+		})
+	}
+}
