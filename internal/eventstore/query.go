@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -64,7 +65,7 @@ func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field
 		if err != nil {
 			return err
 		}
-		rows, err := c.query(ctx, q, fn)
+		rows, err := s.ask(ctx, c, q, fn)
 		if s.sup == nil || !errors.Is(err, ErrDown) || ctx.Err() != nil {
 			return err
 		}
@@ -75,6 +76,50 @@ func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field
 			return fmt.Errorf("%w (%s); ask again", err, s.sup.lastReason())
 		}
 	}
+}
+
+// ask runs a query in the way that is cheapest for the store. For the newest rows it halves the range of
+// time until the rows that are left are few, and reads all fields of some of them each time. So it is given
+// a range that begins no earlier than rows can, and is asked for their times first.
+func (s *Store) ask(ctx context.Context, c *client, q Query, fn func([]event.Field) error) (int, error) {
+	if q.Limit <= 0 {
+		return c.query(ctx, q, fn)
+	}
+	if now := s.opts.Now(); !c.remote && !s.readOnly {
+		if q.From == 0 {
+			q.From = now.Add(-s.opts.Retention - 48*time.Hour).UnixNano()
+		}
+		if q.To == 0 {
+			q.To = now.Add(2 * futureSlack).UnixNano()
+		}
+	}
+	if strings.Contains(q.LogsQL, "|") {
+		return c.query(ctx, q, fn)
+	}
+	times := q
+	times.LogsQL += "\n| fields _time" // on a line of its own: a comment may stand in the last one
+	from := int64(math.MaxInt64)
+	n, err := c.query(ctx, times, func(fields []event.Field) error {
+		for _, f := range fields {
+			if f.Name == "_time" {
+				t, err := time.Parse(time.RFC3339Nano, f.Value)
+				if err != nil {
+					return fmt.Errorf("%w: _time is %q", ErrDown, f.Value)
+				}
+				from = min(from, t.UnixNano())
+			}
+		}
+		return nil
+	})
+	var wrong *QueryError
+	if errors.As(err, &wrong) {
+		wrong.Query = q.LogsQL
+	}
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	q.From = max(q.From, from)
+	return c.query(ctx, q, fn)
 }
 
 func queryTime(ns int64) string {
