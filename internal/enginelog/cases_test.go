@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,5 +136,22 @@ func TestD06(t *testing.T) {
 	}
 	if o.TimeRank != 0 || o.Start != 1785578397250000000 {
 		t.Errorf("start %d rank %d", o.Start, o.TimeRank)
+	}
+}
+
+// TestBounds: a line of a megabyte of small things is read up to a bound, and says so.
+func TestBounds(t *testing.T) {
+	many := func(s string) string { return strings.Repeat(s, MaxLine/len(s)-10) }
+	for _, line := range []string{"Decode batch, " + many("a: 1, "), "Update weights " + many("a=1 "), "perf 1: {" + many("'a': 1, ") + "}", "step:1 - " + many("a:1 - ")} {
+		r := readLines([]byte(line), Options{})[0]
+		if len(r.Fields) > maxFields || r.Step != nil && len(r.Step.Metrics) > maxMetrics {
+			t.Errorf("%.20q: %d fields", line, len(r.Fields))
+		}
+		if r.Step != nil && r.Marks&Truncated == 0 {
+			t.Errorf("%.20q: marks %s", line, r.Marks)
+		}
+		if row := r.Row(Options{Source: "x"}); len(row.Fields) > maxFields+10 {
+			t.Errorf("%.20q: a row of %d fields", line, len(row.Fields))
+		}
 	}
 }

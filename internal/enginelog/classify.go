@@ -561,7 +561,7 @@ func (l *lineState) vllmStats(s string) {
 
 // pairs reads vLLM's "Key: number unit, Key: number unit".
 func (l *lineState) pairs(s string) {
-	for _, part := range strings.Split(s, ", ") {
+	for part := range strings.SplitSeq(s, ", ") {
 		key, val, ok := strings.Cut(part, ": ")
 		if !ok {
 			l.marks |= Cut

@@ -83,7 +83,7 @@ func findWord(key string) *word {
 // glued tells whether a key is the begin of one key and the end of another: a line out of which a part is
 // missing.
 func glued(key string) bool {
-	for i := 1; i < len(key); i++ {
+	for i := 1; i < len(key) && len(key) < 100; i++ {
 		if len(key)-i < 3 {
 			break
 		}

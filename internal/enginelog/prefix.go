@@ -31,7 +31,14 @@ type lineState struct {
 	block              blockKind // begins or continues a block
 }
 
+// maxFields bounds what is read in one line: no program writes as much.
+const maxFields = 300
+
 func (l *lineState) add(name, value string) {
+	if len(l.fields) >= maxFields {
+		l.marks |= Truncated
+		return
+	}
 	if value != "" {
 		l.fields = append(l.fields, event.Field{Name: name, Value: value})
 	}

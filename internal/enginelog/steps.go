@@ -72,6 +72,9 @@ func (l *lineState) dictLine(s string) bool {
 		l.marks |= Cut
 	}
 	flatten(st, "", &v, 0)
+	if len(st.Metrics)+len(st.Texts) >= maxMetrics {
+		l.marks, st.Cut = l.marks|Truncated, true
+	}
 	if w == "step" && st.Axis == "train/step" && !slices.ContainsFunc(st.Metrics, func(m Metric) bool { return strings.HasPrefix(m.Key, "train/") }) {
 		st.Axis = ""
 	}
@@ -87,10 +90,16 @@ func (l *lineState) dictLine(s string) bool {
 	return true
 }
 
+// maxMetrics bounds what one line says of a step.
+const maxMetrics = 10_000
+
 // flatten takes the numbers of a dict. Keys of nested dicts are joined by slashes; lists are left out,
 // as trainers leave them out of their trackers.
 func flatten(st *Step, prefix string, v *value, depth int) {
 	for i := range v.pairs {
+		if len(st.Metrics)+len(st.Texts) >= maxMetrics {
+			return
+		}
 		p := &v.pairs[i]
 		key := prefix + p.key
 		switch p.val.kind {
@@ -124,7 +133,11 @@ func (l *lineState) verlLine(s string) bool {
 	for _, c := range []byte(num) {
 		st.Step = st.Step*10 + int64(c-'0')
 	}
-	for _, part := range strings.Split(rest, " - ") {
+	for part := range strings.SplitSeq(rest, " - ") {
+		if len(st.Metrics)+len(st.Texts) >= maxMetrics {
+			l.marks, st.Cut = l.marks|Truncated, true
+			break
+		}
 		i := strings.LastIndexByte(part, ':')
 		if i <= 0 {
 			l.marks |= Cut
