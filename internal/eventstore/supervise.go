@@ -362,7 +362,11 @@ func (v *supervisor) listenTo(r io.Reader) string {
 			if len(text) > 500 {
 				text = text[:500] + "..."
 			}
-			v.logger.Warn("the event store's process says", "line", text)
+			level := slog.LevelWarn
+			if strings.Contains(text, "requestURI: /select/") { // a query that is wrong: its asker is told
+				level = slog.LevelDebug
+			}
+			v.logger.Log(context.Background(), level, "the event store's process says", "line", text)
 		}
 		if err != nil {
 			return said.String()
