@@ -2,6 +2,7 @@ package requeststore
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -86,4 +87,36 @@ func FuzzFilter(f *testing.F) {
 			parses(t, out)
 		}
 	})
+}
+
+// The page of the docs has the fields of text that a filter knows.
+func TestDocsHaveTheFields(t *testing.T) {
+	const path = "../../docs/requests.md"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	want.WriteString("| field | of rows | |\n|---|---|---|\n")
+	for _, f := range words {
+		want.WriteString("| `" + f.name + "` | `" + f.stored + "` | " + f.hint + " |\n")
+	}
+	text := string(b)
+	const open, end = "<!-- words -->\n", "<!-- /words -->"
+	from, to := strings.Index(text, open)+len(open), strings.Index(text, end)
+	if from < len(open) || to < from {
+		t.Fatalf("%s has no place for the fields", path)
+	}
+	if text[from:to] != want.String() {
+		if !*update {
+			t.Errorf("the fields of %s are not the program's (go test -update writes them)", path)
+		} else if err := os.WriteFile(path, []byte(text[:from]+want.String()+text[to:]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, g := range Groups {
+		if !strings.Contains(text, "`"+g+"`") {
+			t.Errorf("%s does not name the group %s", path, g)
+		}
+	}
 }
