@@ -30,13 +30,18 @@ rollscope:
 
 # or send them: OTLP logs, Loki push, Elasticsearch bulk, JSON lines, syslog`;
 
-const LEVELS: Record<string, api.Level> = { ok: "ok", starting: "idle", read_only: "warn", down: "crit", off: "idle" };
-const WORDS: Record<string, string> = { ok: "recording", starting: "starting", read_only: "reads only", down: "down", off: "off" };
+const LEVELS: Record<string, api.Level> = { ok: "ok", starting: "idle", read_only: "warn", down: "crit", off: "idle", waiting: "idle" };
+const WORDS: Record<string, string> = { ok: "recording", starting: "starting", read_only: "reads only", down: "down", off: "off", waiting: "waits for the first span or line" };
+
+/** What spans and lines may come in by: addresses that are listened at, files that are followed. */
+const openDoors = (s: api.EventsStatus): api.EventSource[] => s.sources.filter((x) => x.state !== "off" && !x.error && !/tempo$/.test(x.state));
+/** The store's state; one that nothing was given to yet does not run, and waits. */
+const shownState = (s: api.EventsStatus): string => (s.state === "off" && s.enabled && openDoors(s).length > 0 ? "waiting" : s.state);
 
 /** Whether nothing can be here, because the store is off. */
 export function eventsOff(s: EventsState, error?: Failure): boolean {
   if (error?.code === "not_enabled") return true;
-  return s.value ? !s.value.enabled || s.value.state === "off" : false;
+  return s.value ? !s.value.enabled || (s.value.state === "off" && openDoors(s.value).length === 0) : false;
 }
 
 const size = (bytes: number) => (bytes >= 1e8 ? `${brief(bytes / 1e9)} GB` : bytes >= 1e5 ? `${brief(bytes / 1e6)} MB` : `${brief(bytes / 1e3)} kB`);
@@ -49,7 +54,7 @@ export function EventsBadge({ state: { value: s, error } }: { state: EventsState
   return (
     <span class="anchor">
       <button type="button" class="bare on-hover" aria-expanded={open.value} title="how spans, logs and requests come in" onClick={() => (open.value = !open.value)}>
-        <Badge level={LEVELS[s.state] ?? "unknown"}>{WORDS[s.state] ?? s.state}</Badge>
+        <Badge level={LEVELS[shownState(s)] ?? "unknown"}>{WORDS[shownState(s)] ?? s.state}</Badge>
       </button>
       {open.value && (
         <Popover label="the event store" class="pop-events" onClose={() => (open.value = false)}>
@@ -64,7 +69,7 @@ function StoreFacts({ s }: { s: api.EventsStatus }) {
   const rows = Object.entries(s.rows);
   return (
     <div class="facts">
-      <h2>Event store <Badge level={LEVELS[s.state] ?? "unknown"}>{WORDS[s.state] ?? s.state}</Badge></h2>
+      <h2>Event store <Badge level={LEVELS[shownState(s)] ?? "unknown"}>{WORDS[shownState(s)] ?? s.state}</Badge></h2>
       {s.reason && <p class="bad">{s.reason}</p>}
       <dl>
         {rows.map(([k, n]) => <div key={k}><dt>{k}s</dt><dd>{grouped(n, 0)} since the start</dd></div>)}
@@ -77,10 +82,10 @@ function StoreFacts({ s }: { s: api.EventsStatus }) {
       <ul class="plain">
         {s.sources.map((x) => (
           <li key={`${x.kind} ${x.name}`} class="source">
-            <Badge level={x.error ? "crit" : x.last ? "ok" : "idle"}>{x.error ? x.state || "failed" : x.last ? "ok" : x.kind === "door" ? "listens" : "nothing yet"}</Badge>
+            <Badge level={x.state === "off" ? "idle" : x.error ? "crit" : x.last ? "ok" : "idle"}>{x.state === "off" ? "off" : x.error ? x.state || "failed" : x.last ? "ok" : x.kind === "door" ? "listens" : "nothing yet"}</Badge>
             <span title={x.name}>{x.name} <span class="mut">{x.kind === "door" ? x.state.replace(/^listening /, "").replace("_", " ") : x.kind.replace("_", " ")}</span></span>
             <span class="sec">{x.kind !== "door" && grouped(x.count, 0)}{x.last && `, ${duration(Math.max(0, now() - parseApiTime(x.last)))} ago`}</span>
-            {x.error && <span class="bad wrap">{x.error}</span>}
+            {x.error && <span class={x.state === "off" ? "mut wrap" : "bad wrap"}>{x.error}</span>}
           </li>
         ))}
       </ul>
@@ -125,5 +130,7 @@ export function NothingHere({ what, how, state, error }: { what: ComponentChildr
   const silent = state.value?.sources.every((x) => x.count === 0);
   if (isArchive.value) return <Empty what={off ? "This archive holds no events: spans, logs and requests were not recorded." : what} />;
   if (off) return <Empty what="Spans, logs and requests are not recorded. They are, as soon as one source of them is named:" how={how} />;
-  return <Empty what={what} how={silent !== false ? how : undefined} />;
+  const doors = state.value ? openDoors(state.value).filter((x) => x.kind === "door") : [];
+  const listens = silent && doors.length > 0 ? <> It listens at {doors.map((x) => `${x.name} (${x.state.replace(/^listening /, "").replace("_", " ")})`).join(", ")}, and nothing came yet.</> : null;
+  return <Empty what={<>{what}{listens}</>} how={silent !== false ? how : undefined} />;
 }

@@ -47,6 +47,7 @@ export function PhaseBars({ phases, total, start, rest }: PhaseBarsProps) {
         <span class="n" role="cell"><b>{seconds(whole)}</b></span>
         <span class="n mut" role="cell">{rest === null ? "" : "100 %"}</span>
       </div>
+      {rest === null && own > whole * 1.001 && <p class="mut">Some of it went on at the same time, so the phases are more than the whole.</p>}
     </div>
   );
 }

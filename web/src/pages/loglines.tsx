@@ -15,7 +15,7 @@ import { useKeys } from "../state/keys";
 import { fixed } from "../state/route";
 import { change, open as go, view } from "../state/view";
 import { visible } from "../timeline/words";
-import { levelOf, lineColour, markWords, ROW, seen, topOf } from "./loglist";
+import { levelOf, lineColour, markWords, ROW, seen, shownLine, topOf } from "./loglist";
 
 export interface LogLinesProps {
   records: api.LogRecord[];
@@ -164,7 +164,7 @@ export function LogLines(p: LogLinesProps) {
 }
 
 function Line({ r, whole, focus, open, onToggle }: { r: api.LogRecord; whole: boolean; focus: boolean; open: boolean; onToggle: () => void }) {
-  const lines = r.line.split("\n");
+  const lines = shownLine(r.line).split("\n");
   const level = levelOf(r.level);
   return (
     <div class={`log-row${level ? ` log-${level}` : ""}${open ? " sel" : ""}`} data-line={r.id} tabIndex={focus ? 0 : -1} aria-expanded={open} role="button"

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type * as api from "../api/types";
-import { lineColour, merge, MOST, ROW, rowAt, seen, severity, topOf } from "./loglist";
+import { lineColour, merge, MOST, ROW, rowAt, seen, severity, shownLine, topOf } from "./loglist";
 
 const line = (id: string, second: number): api.LogRecord => ({
   id, time: new Date(second * 1000).toISOString(), line: id, level: "", class: "", format: "", service: "", engine: "", source: "", rid: "", trace_id: "", span_id: "", repeat: 0, fields: {}, marks: [],
@@ -33,6 +33,16 @@ describe("places", () => {
     expect(rowAt(3 * ROW + 50, 2, 100)).toBe(2); // inside of what is unfolded
     expect(seen(0, 100, 3, -1, 0)).toEqual([0, 3]);
   });
+});
+
+test("a JSON line shows its message, and what is none shows itself", () => {
+  expect(shownLine('{"level":"INFO","message":"Decode batch"}')).toBe("Decode batch");
+  for (const l of ['{"level":"INFO"}', '{"message":""}', '{"message":"cut', "[t] plain"]) expect(shownLine(l)).toBe(l);
+});
+
+test("lines of one second are in order, whatever decimals their times have", () => {
+  const at = (id: string, time: string): api.LogRecord => ({ ...line(id, 0), time });
+  expect(merge([], [at("a", "2026-01-01T00:00:01Z"), at("b", "2026-01-01T00:00:01.5Z")]).map((r) => r.id)).toEqual(["b", "a"]);
 });
 
 test("colours and order of classes", () => {

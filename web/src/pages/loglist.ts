@@ -63,6 +63,17 @@ export function severity(by: string, name: string): number {
   return at >= 0 ? at : name === "" ? 99 : 50;
 }
 
+/** What a row shows of a line: the message of one that is a JSON object, else the line. Unfolded, it is as it was written. */
+export function shownLine(line: string): string {
+  if (!line.startsWith("{") || !line.includes('"message"')) return line;
+  try {
+    const message: unknown = (JSON.parse(line) as Record<string, unknown>)["message"];
+    return typeof message === "string" && message !== "" ? message : line;
+  } catch {
+    return line; // cut, or no JSON after all
+  }
+}
+
 export function levelOf(level: string): api.Level | "" {
   const l = level.toLowerCase();
   return l === "error" || l === "fatal" || l === "critical" ? "crit" : l === "warn" || l === "warning" ? "warn" : "";

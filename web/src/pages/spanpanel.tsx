@@ -19,7 +19,7 @@ import { spanToken } from "./waterfallrows";
 
 const secs = (s: number) => length(s * 1e6);
 const UNSURE: Record<string, string> = {
-  incomplete: "spans of it are missing", orphans: "spans whose parent nobody exported", split: "more than one root", skewed: "clocks of its hosts differ", head_sampled: "chosen before it began: percentiles from such traces are unreliable",
+  incomplete: "spans of it are missing", dropped: "its senders dropped attributes", orphans: "spans whose parent nobody exported", split: "more than one root", skewed: "clocks of its hosts differ", head_sampled: "chosen before it began: percentiles from such traces are unreliable",
 };
 export const flagWords = (f: string): string => UNSURE[f] ?? words(f);
 
@@ -35,6 +35,8 @@ export function TracePanel({ d }: { d: api.TraceDetail }) {
   const levels = Object.entries(d.levels);
   const errors = d.spans.filter((s) => s.status === "error");
   const rid = attrOf(d, RID);
+  // What a problem says in full is not said once more as a word.
+  const flags = d.problems.length > 0 ? d.flags.filter((f) => !["dropped", "incomplete", "orphans", "split"].includes(f)) : d.flags;
   return (
     <aside class="panel details span-panel" aria-label="trace">
       <header class="panel-h"><h2>Trace</h2><span class="u">{secs(d.duration_seconds)}</span><span class="sp" />{errors.length > 0 && <Badge level="crit">{plural(errors.length, "error")}</Badge>}</header>
@@ -51,9 +53,9 @@ export function TracePanel({ d }: { d: api.TraceDetail }) {
           {levels.length > 0 && <div><dt>level</dt><dd>{levels.map(([s, n]) => `${s} ${n}`).join(", ")}</dd></div>}
         </dl>
         {d.phases.length > 0 && <Section title="Where its time went"><PhaseBars phases={d.phases} total={d.duration_seconds} start={start} rest={d.unattributed_seconds} /></Section>}
-        {(d.flags.length > 0 || d.problems.length > 0) && (
+        {(flags.length > 0 || d.problems.length > 0) && (
           <Section title="To know">
-            <ul class="plain sec">{d.flags.map((f) => <li key={f} class="flag"><StateIcon level="warn" />{flagWords(f)}</li>)}</ul>
+            {flags.length > 0 && <ul class="plain sec">{flags.map((f) => <li key={f} class="flag"><StateIcon level="warn" />{flagWords(f)}</li>)}</ul>}
             <Warnings list={d.problems} />
           </Section>
         )}
@@ -169,10 +171,15 @@ function Attrs({ title, list }: { title: string; list: api.TraceAttr[] }) {
   );
 }
 
+/** A dotted name that breaks where its parts end, and not within a word. */
+function breakable(key: string): ComponentChildren {
+  return key.split(/(?<=[._])/).map((part, i) => (i === 0 ? part : [<wbr key={i} />, part]));
+}
+
 function AttrTable({ list }: { list: api.TraceAttr[] }) {
   return (
     <table class="said"><tbody>
-      {list.map((a, i) => <tr key={i}><th scope="row" title={a.type}>{visible(a.key)}</th><td class="wrap mono">{visible(a.value)}</td></tr>)}
+      {list.map((a, i) => <tr key={i}><th scope="row" title={a.type}>{breakable(visible(a.key))}</th><td class="wrap mono">{visible(a.value)}</td></tr>)}
     </tbody></table>
   );
 }
