@@ -92,7 +92,7 @@ func (l *lineState) at(p *Parser, st *stream, arrived int64) {
 		// A time of day, or a day without its year: the date at which it is nearest to what is known.
 		l.marks |= DateAssumed
 		ref := c.local(now)
-		t := l.local
+		var t int64
 		if l.noYear {
 			y := time.Unix(0, ref).UTC().Year()
 			best := int64(math.MaxInt64)

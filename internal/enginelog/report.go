@@ -257,7 +257,6 @@ type gathering struct {
 	noGraph              int64
 	usage, queue         float64 // of the last decode line
 	hungRanks            map[string]bool
-	oomAt                int64
 	cachedMore           int64
 }
 
