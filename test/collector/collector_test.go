@@ -68,12 +68,14 @@ service:
   pipelines: {traces: {receivers: [otlp], exporters: [otlp]}}
 `, last.grpc))
 	const traces = 400
-	for i, endpoint := range []string{viaGRPC, "http://" + viaHTTP} {
+	endpoints := []string{viaGRPC, "http://" + viaHTTP}
+	service := func(i int) string { return fmt.Sprintf("forwarded-%d", i) }
+	for i, endpoint := range endpoints {
 		first := serve(t, p, fmt.Sprintf("    sampling: {ratio: 0}\n    forward: [{endpoint: '%s', all: true}]\n", endpoint))
-		service := fmt.Sprintf("forwarded-%d", i)
-		generate(t, p, service, first.grpc, false, 1, traces)
-		last.eventually(t, fmt.Sprintf(`{row="span",service=%q}`, service), 3*traces)
-		first.stop()
+		generate(t, p, service(i), first.grpc, false, 1, traces)
+	}
+	for i := range endpoints {
+		last.eventually(t, fmt.Sprintf(`{row="span",service=%q}`, service(i)), 3*traces)
 	}
 }
 
@@ -112,10 +114,13 @@ service:
 // TestSamplingSame gives both samplers good, failed and slow traces of a standard load: they keep the same.
 func TestSamplingSame(t *testing.T) {
 	p := need(t)
-	for _, s := range samplers(t, p) {
+	both := samplers(t, p)
+	for _, s := range both {
 		generate(t, p, "good", s.addr, false, 1, 500)
 		generate(t, p, "bad", s.addr, false, 1, 60, "--status-code", "Error")
 		generate(t, p, "long", s.addr, false, 1, 40, "--span-duration", "25s")
+	}
+	for _, s := range both {
 		s.to.eventually(t, `{row="span",service="bad"}`, 60*3)
 		s.to.eventually(t, `{row="span",service="long"}`, 40*3)
 		if n := s.to.count(t, `{row="span",service="good"}`); n != 0 {
