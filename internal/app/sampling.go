@@ -54,6 +54,8 @@ type sampling struct {
 	done        int64
 	failure     error // why the store takes nothing, nil when it does
 
+	makers sync.Pool // of *rowMaker
+
 	before      tailsample.Stats // of samplers with earlier policies
 	beforeDrops map[[2]string]int64
 	undecodable int64
@@ -320,39 +322,25 @@ func (s *sampling) carryOut(ctx context.Context, b *batch) error {
 	return nil
 }
 
+// rowsAtOnce is how many spans are made into rows before these are stored.
+const rowsAtOnce = 2048
+
+// rowMaker is memory for making spans into rows.
+type rowMaker struct {
+	spans []span.Span
+	rows  []event.Row
+}
+
 func (s *sampling) storeBatch(ctx context.Context, b *batch) error {
 	var (
-		spans    []span.Span
 		observed []request.Observation
 		kept     []span.Scope
 	)
-	bad := int64(0)
-	for _, d := range b.decisions {
-		if d.Keep && !b.stored {
-			kept = append(kept, d.Spans...)
-			for i := range d.Spans {
-				sc := &d.Spans[i]
-				for k := range sc.Spans {
-					var sp span.Span
-					if err := span.Decode(sc, &sc.Spans[k], &sp); err != nil {
-						bad++
-						continue
-					}
-					spans = append(spans, sp)
-				}
-			}
-		}
-		observed = append(observed, d.Requests...)
-	}
-	rows := make([]event.Row, len(spans))
-	for i := range spans {
-		spans[i].Row(&rows[i])
-		rows[i].Engine = s.engineOf(names(&spans[i])...)
-	}
-	if err := s.append(ctx, rows); err != nil {
-		return err
-	}
 	if !b.stored {
+		bad, err := s.storeSpans(ctx, b.decisions)
+		if err != nil {
+			return err // what is stored of them is stored again then, and read once
+		}
 		b.stored = true
 		if bad > 0 {
 			s.mu.Lock()
@@ -360,13 +348,71 @@ func (s *sampling) storeBatch(ctx context.Context, b *batch) error {
 			s.mu.Unlock()
 			s.log.Error("kept spans could not be decoded", "spans", bad)
 		}
-		if s.forward != nil && len(kept) > 0 && s.forward.Wanted(false) {
-			if err := s.forward.Traces(false, kept); err != nil {
-				s.log.Error("kept spans could not be queued for forwarding", "err", err) // counted there
+		if s.forward != nil && s.forward.Wanted(false) {
+			for _, d := range b.decisions {
+				if d.Keep {
+					kept = append(kept, d.Spans...)
+				}
+			}
+			if len(kept) > 0 {
+				if err := s.forward.Traces(false, kept); err != nil {
+					s.log.Error("kept spans could not be queued for forwarding", "err", err) // counted there
+				}
 			}
 		}
 	}
+	for _, d := range b.decisions {
+		for _, o := range d.Requests {
+			if o.Engine == "" {
+				o.Engine = s.engineOf(o.Service)
+			}
+			observed = append(observed, o)
+		}
+	}
 	return s.requests.Observe(ctx, observed)
+}
+
+// storeSpans stores the spans of kept traces, and counts those that cannot be decoded.
+func (s *sampling) storeSpans(ctx context.Context, decisions []*tailsample.Decision) (bad int64, err error) {
+	m, _ := s.makers.Get().(*rowMaker)
+	if m == nil {
+		m = &rowMaker{}
+	}
+	defer s.makers.Put(m)
+	n := 0
+	flush := func() error {
+		for i := range n {
+			m.spans[i].Row(&m.rows[i])
+			m.rows[i].Engine = s.engineOf(names(&m.spans[i])...)
+		}
+		err := s.append(ctx, m.rows[:n])
+		n = 0
+		return err
+	}
+	for _, d := range decisions {
+		if !d.Keep {
+			continue
+		}
+		for i := range d.Spans {
+			sc := &d.Spans[i]
+			for k := range sc.Spans {
+				if n == len(m.spans) {
+					m.spans = append(m.spans, make([]span.Span, min(max(n, 16), rowsAtOnce-n))...)
+					m.rows = append(m.rows, make([]event.Row, len(m.spans)-len(m.rows))...)
+				}
+				if err := span.Decode(sc, &sc.Spans[k], &m.spans[n]); err != nil {
+					bad++
+					continue
+				}
+				if n++; n == rowsAtOnce {
+					if err := flush(); err != nil {
+						return bad, err
+					}
+				}
+			}
+		}
+	}
+	return bad, flush()
 }
 
 // append stores rows; those that are refused for good are counted by the store.

@@ -22,13 +22,13 @@ import (
 // samplingBench is sampling over a directory with the store that it needs, until it is stopped.
 type samplingBench struct {
 	*sampling
-	t     *testing.T
+	t     testing.TB
 	stop  func()
 	store *eventstore.Store
 }
 
 // openSampling opens what a process would. minFree above what there is makes a store that takes nothing.
-func openSampling(t *testing.T, dir string, policy tailsample.Options, minFree int64) *samplingBench {
+func openSampling(t testing.TB, dir string, policy tailsample.Options, minFree int64) *samplingBench {
 	t.Helper()
 	store, err := eventstore.Open(t.Context(), eventstore.Options{Dir: dir, MinFreeBytes: minFree, Retention: 24 * time.Hour,
 		Command: func(ctx context.Context, args ...string) *exec.Cmd {
