@@ -55,3 +55,37 @@ func TestLogsParseToTensorBoard(t *testing.T) {
 		t.Errorf("%v %v", files, err)
 	}
 }
+
+// TestSimLogs: what the simulated fleet writes is read, in each form.
+func TestSimLogs(t *testing.T) {
+	for _, form := range []string{"plain", "docker", "cri"} {
+		dir := t.TempDir()
+		out, errOut, code := ran(t, "sim", "logs", "--dir", dir, "--for", "1s", "--form", form)
+		if code != exitOK || !strings.Contains(out, "lines a second of 1 fleet") {
+			t.Fatalf("exit code %d: %s%s", code, out, errOut)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.log"))
+		if err != nil || len(files) < 9 {
+			t.Fatalf("%v %v", files, err)
+		}
+		out, errOut, code = ran(t, append([]string{"logs", "parse", "--json", "--timezone", "UTC"}, files...)...)
+		if code != exitOK || errOut != "" {
+			t.Errorf("%s: exit code %d: %s", form, code, errOut)
+		}
+		d := json.NewDecoder(strings.NewReader(out))
+		for range files {
+			var s enginelog.Summary
+			if err := d.Decode(&s); err != nil {
+				t.Fatal(err)
+			}
+			if s.Unread.Lines != 0 || s.Lines == 0 {
+				t.Errorf("%s: %s: %d lines, of which nobody reads %q", form, s.Source, s.Lines, s.Unread.Examples)
+			}
+		}
+	}
+	for _, bad := range [][]string{{}, {"--dir", t.TempDir(), "--rate", "-1"}, {"--dir", t.TempDir(), "--form", "xml"}, {"--dir", t.TempDir(), "--fleet", "x"}, {"--dir", t.TempDir(), "--timezone", "Mars"}} {
+		if _, _, code := ran(t, append([]string{"sim", "logs"}, bad...)...); code != exitBadInput {
+			t.Errorf("%q: exit code %d", bad, code)
+		}
+	}
+}

@@ -76,7 +76,7 @@ func Demo(ctx context.Context, o DemoOptions) error {
 		stopFleet()
 		return fmt.Errorf("the demo's logs: %w", err)
 	}
-	writer := lines.Live(fleetCtx, running, lines.Options{Seed: cfg.Seed}, logs, o.Logger)
+	writer := lines.Live(fleetCtx, running, lines.Options{Seed: cfg.Seed, Millis: true}, logs, o.Logger)
 	training.Go(func() { _ = writer.Wait() }) // it has logged why
 	text = append(text, lines.Config(logs, running.Targets())...)
 	// More than the usual share, so that there is something to look at after a minute.
