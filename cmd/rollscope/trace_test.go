@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -115,7 +116,7 @@ func TestDurationsInWords(t *testing.T) {
 	}
 }
 
-// TestTraces sends what the cases O07 and O09 have to a server and asks for it as a person does.
+// TestTraces sends what the cases O07, O09 and O11 have to a server and asks for it as a person does.
 func TestTraces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -188,6 +189,17 @@ func TestTraces(t *testing.T) {
 			t.Errorf("%q: %d %q, want %d %q", id, code, errOut, want.code, want.says)
 		}
 	}
+	// O11: what the sender's SDK threw away is said of the span and of its service.
+	send("dropped", "0000000000000000000000000000000c")
+	if out, _, _ := trace("0000000000000000000000000000000c"); !strings.Contains(out, "37 attributes dropped by the sender") {
+		t.Errorf("dropped attributes:\n%s", out)
+	}
+	var lost struct{ Data []api.TraceService }
+	get(t, p.url, "/api/rollscope/v1/traces/services", url.Values{"from": {"now-5h"}}, &lost)
+	if i := slices.IndexFunc(lost.Data, func(s api.TraceService) bool { return s.Service == "gateway" }); i < 0 || lost.Data[i].Dropped != 1 || !strings.Contains(lost.Data[i].Hint, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT") {
+		t.Errorf("the service that loses attributes: %+v", lost.Data)
+	}
+
 	// The tree as the guide has it, found by x-request-id, and as JSON.
 	out, _, _ = trace("my-trace-001")
 	at := 0
