@@ -174,7 +174,7 @@ describe("requests", { skip }, () => {
     await some(page);
   }));
 
-  test("from a point of a chart to the requests, traces and lines of its window", () => on("dark", "/?range=15m", async ({ page, shot }) => {
+  test("join: from a point of a chart to the requests, traces and lines of its window", () => on("dark", "/?range=15m", async ({ page, shot }) => {
     const over = page.locator('.golden section[aria-label="Time to first token"][data-state=value] .u-over');
     const point = async (where) => {
       await where.waitFor();
@@ -187,7 +187,7 @@ describe("requests", { skip }, () => {
         await page.waitForTimeout(100);
         await page.mouse.down();
         await page.mouse.up();
-        return page.locator(".point-menu").waitFor({ timeout: 3_000 }).then(() => true, () => false);
+        return page.locator(".pop-point").waitFor({ timeout: 5_000 }).then(() => true, () => false);
       });
     };
     await point(over);
@@ -205,7 +205,7 @@ describe("requests", { skip }, () => {
       assert.ok(query(page).get("from"));
     }
     // On an engine's page the window is of that engine; the keyboard does it too.
-    await page.goto(`${base}/engines?range=15m&engine=${encodeURIComponent(engine.id)}&peers=0`, { waitUntil: "domcontentloaded" });
+    await page.goto(`${base}/engines?range=15m&live=0&engine=${encodeURIComponent(engine.id)}&peers=0`, { waitUntil: "domcontentloaded" });
     const its = page.locator(".engine-main section.chart[data-state=value] .u-over").first();
     await its.waitFor({ timeout: 60_000 });
     await page.waitForTimeout(500);
@@ -215,7 +215,7 @@ describe("requests", { skip }, () => {
     assert.match(query(page).get("q") ?? "", /^engine:/);
   }));
 
-  test("from an engine, a step and an alert", () => on("dark", () => `/engines?range=15m&engine=${encodeURIComponent(engine.id)}`, async ({ page }) => {
+  test("join: from an engine, a step and an alert", () => on("dark", () => `/engines?range=15m&live=0&engine=${encodeURIComponent(engine.id)}`, async ({ page }) => {
     await page.locator(".engine-strip a", { hasText: "Requests" }).click();
     await page.waitForURL(/\/requests\?.*q=engine:/);
     await page.goto(`${base}/rollouts`, { waitUntil: "domcontentloaded" });
