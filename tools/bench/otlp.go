@@ -19,7 +19,7 @@ import (
 )
 
 // otlpSpans is how many spans are sent to each program: some seconds of a fast one.
-const otlpSpans = 400_000
+const otlpSpans = 200_000
 
 // otlpTraces is what a span costs from the socket on: with tail sampling as it is by default, with everything
 // stored, and in a collector that samples the same traces. Per core means per second of processor time, of all
@@ -28,10 +28,6 @@ func otlpTraces(binary, dir string) ([]row, error) {
 	sampled, err := receiveSpans(binary, filepath.Join(dir, "sampled"), "")
 	if err != nil {
 		return nil, fmt.Errorf("OTLP and tail sampling: %w", err)
-	}
-	stored, err := receiveSpans(binary, filepath.Join(dir, "stored"), "    sampling: {ratio: 1}\n")
-	if err != nil {
-		return nil, fmt.Errorf("OTLP and store: %w", err)
 	}
 	peer, peerMemory := "", ""
 	theirs, err := collectorSpans(binary, dir)
@@ -42,15 +38,21 @@ func otlpTraces(binary, dir string) ([]row, error) {
 		peerMemory = fmt.Sprintf("collector %.0f MB", theirs.peak)
 	}
 	what := fmt.Sprintf("OTLP/gRPC, %d k spans of 22 attributes", otlpSpans/1000)
-	return []row{
+	rows := []row{
 		{what + ", tail decision", fmt.Sprintf("%.0f k/cpu-s", sampled.perCore()/1e3), "150 k/cpu-s", peer},
 		{"  acknowledged", fmt.Sprintf("%.0f k/s", sampled.rate/1e3), "", ""},
 		{"  peak resident memory", fmt.Sprintf("%.0f MB", sampled.peak), "", peerMemory},
-		{what + ", all stored", fmt.Sprintf("%.0f k/cpu-s", stored.perCore()/1e3), "40 k/cpu-s", ""},
-		{"  acknowledged", fmt.Sprintf("%.0f k/s", stored.rate/1e3), "", ""},
-		{"  peak resident memory", fmt.Sprintf("%.0f MB", stored.peak), "", ""},
-		{"  on disk, a span", fmt.Sprintf("%.0f B", float64(stored.disk)/otlpSpans), "70 B", ""},
-	}, nil
+	}
+	stored, err := receiveSpans(binary, filepath.Join(dir, "stored"), "    sampling: {ratio: 1}\n")
+	if err != nil { // the rest has been measured
+		return append(rows, row{what + ", all stored", "not measured", "40 k/cpu-s", err.Error()}), nil
+	}
+	return append(rows,
+		row{what + ", all stored", fmt.Sprintf("%.0f k/cpu-s", stored.perCore()/1e3), "40 k/cpu-s", ""},
+		row{"  acknowledged", fmt.Sprintf("%.0f k/s", stored.rate/1e3), "", ""},
+		row{"  peak resident memory", fmt.Sprintf("%.0f MB", stored.peak), "", ""},
+		row{"  on disk, a span", fmt.Sprintf("%.0f B", float64(stored.disk)/otlpSpans), "70 B", ""},
+	), nil
 }
 
 // spansCost is what a program took for otlpSpans spans.
