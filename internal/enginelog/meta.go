@@ -1,6 +1,7 @@
 package enginelog
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -90,8 +91,9 @@ func (l *lineState) metaInfo(o *request.Observation, m *value) {
 	if v := m.get("dp_rank"); v != nil && v.kind == number && isDigits(v.text) {
 		l.addOnce("dp_rank", v.text)
 	}
-	if id := m.get("id").str(); id != "" && len(o.Aliases) == 0 {
-		o.Aliases = append(o.Aliases, request.Alias{Kind: request.RID, ID: id})
+	if id := m.get("id").str(); id != "" {
+		named(o, id)
+		l.addOnce("rid", o.Aliases[0].ID)
 	}
 	l.finishReason(o, m.get("finish_reason"))
 	if t := seconds(m.get("request_received_ts")); t != 0 {
@@ -175,7 +177,7 @@ func (l *lineState) requestLog(event, s string) {
 		// A repr that cannot be read whole may still tell its request.
 		if rid := after(s, "rid="); rid != "" {
 			l.add("rid", rid)
-			o.Aliases = append(o.Aliases, request.Alias{Kind: request.RID, ID: rid})
+			named(o, rid)
 		}
 	}
 	if err != nil {
@@ -227,7 +229,7 @@ func (l *lineState) requestEvent(o *request.Observation, event string) {
 func (l *lineState) requestObj(o *request.Observation, obj *value) {
 	if rid := obj.get("rid").str(); rid != "" {
 		l.addOnce("rid", rid)
-		o.Aliases = append(o.Aliases, request.Alias{Kind: request.RID, ID: rid})
+		named(o, rid)
 	}
 	if room := obj.get("bootstrap_room").str(); isDigits(room) {
 		l.add("bootstrap_room", room)
@@ -242,6 +244,14 @@ func (l *lineState) requestObj(o *request.Observation, obj *value) {
 		l.traceparent(o, h.get("traceparent").str())
 	}
 	l.add("lora_id", obj.get("lora_id").str())
+}
+
+// named gives an observation its rid, before its other aliases, unless it has one.
+func named(o *request.Observation, rid string) {
+	if rid == "" || slices.ContainsFunc(o.Aliases, func(a request.Alias) bool { return a.Kind == request.RID }) {
+		return
+	}
+	o.Aliases = slices.Insert(o.Aliases, 0, request.Alias{Kind: request.RID, ID: rid})
 }
 
 // traceparent reads 00-<32 hex>-<16 hex>-<flags>.
@@ -334,9 +344,9 @@ func (l *lineState) requestJSON(v *value) {
 	if obj := v.get("obj"); obj != nil && obj.kind == dict {
 		l.requestObj(o, obj)
 	}
-	if rid := v.get("rid").str(); rid != "" && len(o.Aliases) == 0 {
-		l.add("rid", rid)
-		o.Aliases = append(o.Aliases, request.Alias{Kind: request.RID, ID: rid})
+	if rid := v.get("rid").str(); rid != "" {
+		l.addOnce("rid", rid)
+		named(o, rid)
 	}
 	if h := v.get("headers"); h != nil && h.kind == dict {
 		l.traceparent(o, h.get("traceparent").str())
@@ -369,7 +379,7 @@ func (l *lineState) export(v *value) {
 		o.Model = params.get("model").str()
 	}
 	l.metaInfo(o, v)
-	if len(o.Aliases) > 0 {
+	if len(o.Aliases) > 0 && o.Aliases[0].Kind == request.RID {
 		l.addOnce("rid", o.Aliases[0].ID)
 	}
 	if o.Start != 0 && l.time == 0 || l.marks&TimeAssumed != 0 && o.Finish != 0 {

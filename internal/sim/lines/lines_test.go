@@ -96,6 +96,9 @@ func TestLinesAreRead(t *testing.T) {
 			classes[l.Member][rec.Class]++
 		}
 		if o := rec.Request; o != nil {
+			if !slices.ContainsFunc(o.Aliases, func(a request.Alias) bool { return a.Kind == request.RID || a.Kind == request.TraceID }) {
+				t.Errorf("%s: a request without a name of its own: %q", l.Member, l.Text)
+			}
 			for _, a := range o.Aliases {
 				if a.Kind == request.RID || a.Kind == request.TraceID {
 					k := key{l.Member, a.ID}
