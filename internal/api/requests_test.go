@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rollscope/rollscope/internal/eventstore"
 	"github.com/rollscope/rollscope/internal/request"
@@ -193,6 +194,37 @@ func TestHistogramsOfAFilterAreNotShown(t *testing.T) {
 		}
 		if !slices.ContainsFunc(e.Warnings, func(w Warning) bool { return w.Code == "groups_cut" }) {
 			t.Errorf("%+v", e.Warnings)
+		}
+	}
+}
+
+// A summary of traces that were sampled before they came says so: by their own word, or when the engines
+// counted more requests than any source knows.
+func TestSummaryOfSampledTraces(t *testing.T) {
+	a := newAPI(t, withRequests(fakeRequests{}))
+	from, to := now.Add(-defaultRange), now
+	counted := int64(a.countedRequests(t.Context(), from, to))
+	if counted < 100 {
+		t.Fatalf("the fleet counted %d requests", counted)
+	}
+	for _, c := range []struct {
+		what               string
+		traced, seen, said int64
+		from               time.Time
+		filtered           bool
+		want               string
+	}{
+		{"all are traced", counted, counted, 0, from, false, ""},
+		{"a tenth is traced", counted / 10, counted / 10, 0, from, false, "the engines counted"},
+		{"the others are known from logs", counted / 10, counted, 0, from, false, ""},
+		{"there are no traces", 0, counted / 10, 0, from, false, ""},
+		{"counters know no filter", counted / 10, counted / 10, 0, from, true, ""},
+		{"counters know no open range", counted / 10, counted / 10, 0, time.Unix(0, 0), false, ""},
+		{"they say it", counted, counted, 3, from, true, "3 requests come from traces"},
+	} {
+		sum := requeststore.Summary{Groups: []requeststore.Group{{Count: c.seen}}, Traced: c.traced, HeadSampled: c.said}
+		if got := a.sampledBefore(t.Context(), c.from, to, &sum, c.filtered); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", c.what, got)
 		}
 	}
 }
