@@ -19,7 +19,8 @@ rollscope:
 python -m sglang.launch_server ... --enable-trace --otlp-traces-endpoint HOST:4317
 
 # Dynamo sends
-OTEL_EXPORT_ENABLED=1 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4317 DYN_LOGGING_JSONL=1
+OTEL_EXPORT_ENABLED=1 DYN_LOGGING_JSONL=1 \\
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4317
 
 # what is missing or misspelled is named by
 rollscope doctor tracing`;
