@@ -95,6 +95,20 @@ func (e *apiError) Error() string { return e.message }
 // get reads path, escaped, with its parameters into out. Its errors carry the exit code that fits them: a server
 // that cannot be reached leaves the question open, one that refuses the question says it was bad.
 func (c *client) get(ctx context.Context, path string, params url.Values, out any) error {
+	return c.stream(ctx, path, params, func(r io.Reader) error {
+		body, err := io.ReadAll(io.LimitReader(r, 256<<20))
+		if err != nil {
+			return unknown(fmt.Errorf("reading the answer of %s%s: %w", c.base.Redacted(), path, err))
+		}
+		if err := json.Unmarshal(body, out); err != nil {
+			return unknown(fmt.Errorf("%s%s answered something that is not the API's JSON: %w", c.base.Redacted(), path, err))
+		}
+		return nil
+	})
+}
+
+// stream is get for answers that are read as they come.
+func (c *client) stream(ctx context.Context, path string, params url.Values, read func(io.Reader) error) error {
 	u := c.base.JoinPath(path)
 	u.RawQuery = params.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -112,22 +126,19 @@ func (c *client) get(ctx context.Context, path string, params url.Values, out an
 		return unknown(fmt.Errorf("no answer from %s: %w (is rollscope serve running there? --server names another, --dir reads a directory)", c.base, err))
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 256<<20))
-	if err != nil {
-		return unknown(fmt.Errorf("reading the answer of %s: %w", u.Redacted(), err))
-	}
 	if resp.StatusCode != http.StatusOK {
-		code, text := errorText(resp.StatusCode, body)
-		err := &apiError{resp.StatusCode, code, text}
-		if resp.StatusCode >= 500 {
-			return unknown(err)
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		if err != nil {
+			return unknown(fmt.Errorf("reading the answer of %s: %w", u.Redacted(), err))
 		}
-		return &exitError{exitBadInput, err}
+		code, text := errorText(resp.StatusCode, body)
+		refused := &apiError{resp.StatusCode, code, text}
+		if resp.StatusCode >= 500 {
+			return unknown(refused)
+		}
+		return &exitError{exitBadInput, refused}
 	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return unknown(fmt.Errorf("%s answered something that is not the API's JSON: %w", u.Redacted(), err))
-	}
-	return nil
+	return read(resp.Body)
 }
 
 // errorText finds the code and the sentence in an error of our API, or the sentence in one of Prometheus's.

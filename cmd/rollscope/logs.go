@@ -14,6 +14,7 @@ import (
 func addLogs(a *kingpin.Application, e *env) {
 	parent := a.Command("logs", "Log lines of engines, routers and trainers.")
 	addLogsParse(parent, e)
+	addLogsQuery(parent, e)
 }
 
 func addLogsParse(parent *kingpin.CmdClause, e *env) {

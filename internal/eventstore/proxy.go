@@ -17,7 +17,11 @@ func (s *Store) Proxy() http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		c, err := s.client(r.Context())
+		err := s.complete(r.Context())
+		var c *client
+		if err == nil {
+			c, err = s.client(r.Context())
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return

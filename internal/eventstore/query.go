@@ -59,6 +59,9 @@ func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field
 	if s.sup != nil && !s.sup.isNeeded() && !s.closed.Load() {
 		return nil
 	}
+	if err := s.complete(ctx); err != nil {
+		return err
+	}
 	const again = 3
 	for try := 1; ; try++ {
 		c, err := s.client(ctx)

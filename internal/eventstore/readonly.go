@@ -44,8 +44,30 @@ func OpenReadOnly(ctx context.Context, o Options) (*Store, error) {
 	}
 	first, last, _ := s.spool.bounds()
 	s.nothing = o.URL == "" && !s.prior && first > last
+	s.completing = make(chan struct{}, 1)
 	s.readOnly, s.scratch, s.diskDir = true, scratch, filepath.Join(from, "events")
 	return s, nil
+}
+
+// complete returns once the rows that waited in the spool of what was opened to be read are found too.
+func (s *Store) complete(ctx context.Context) error {
+	if !s.readOnly {
+		return nil
+	}
+	select {
+	case s.completing <- struct{}{}:
+		defer func() { <-s.completing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.whole {
+		return nil
+	}
+	if err := s.Flush(ctx); err != nil {
+		return err
+	}
+	s.whole = true
+	return nil
 }
 
 // linkAll copies events and spool. Somebody may write there: a file that vanishes on the way was merged

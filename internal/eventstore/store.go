@@ -84,10 +84,12 @@ type Store struct {
 	space  space
 	prior  bool // events were there when it was opened
 
-	readOnly bool   // opened to be read
-	nothing  bool   // and there was nothing to read
-	scratch  string // removed by Close
-	diskDir  string // what State measures
+	readOnly   bool          // opened to be read
+	completing chan struct{} // held by whoever waits for, or changes, whole
+	whole      bool          // what was in the spool can be found
+	nothing    bool          // and there was nothing to read
+	scratch    string        // removed by Close
+	diskDir    string        // what State measures
 
 	mu    sync.Mutex
 	rows  map[event.Kind]int64
