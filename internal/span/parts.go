@@ -50,21 +50,45 @@ func (t *Tree) Parts(node int) (parts []Part, rest int64) {
 	}
 	slices.SortStableFunc(p.order, func(a, b partID) int { return cmp.Compare(p.by[a].Start, p.by[b].Start) })
 	for _, k := range p.order {
+		p.by[k].Time = union(p.by[k].runs)
+	}
+	within := func(k partID) string {
 		if k.under != "" {
+			return k.under
+		}
+		return p.stageOf(k)
+	}
+	for _, k := range p.order {
+		if within(k) != "" {
 			continue
 		}
-		q := p.by[k]
-		q.Time = union(q.runs)
-		parts = append(parts, q.Part)
+		parts = append(parts, p.by[k].Part)
 		for _, c := range p.order {
-			if c.under == k.name {
-				q := p.by[c]
-				q.Time = union(q.runs)
-				parts = append(parts, q.Part)
+			if within(c) == k.name {
+				inner := p.by[c].Part
+				inner.Depth = 1
+				parts = append(parts, inner)
 			}
 		}
 	}
 	return parts, max(n.End-n.Start-union(p.all), 0)
+}
+
+// stageOf is the stage that passes which were sent beside it are of: the shortest one around all of them.
+// Otherwise their time would count twice. "" for what is no pass, and where there is no such stage.
+func (p *partsOf) stageOf(k partID) string {
+	x := p.by[k]
+	if x.Class != ClassStep {
+		return ""
+	}
+	best, name := int64(math.MaxInt64), ""
+	for _, c := range p.order {
+		q := p.by[c]
+		if c.under == "" && q.Class != ClassStep && q.Start <= x.Start && q.End >= x.End && q.Time >= x.Time && q.End-q.Start < best {
+			best, name = q.End-q.Start, c.name
+		}
+	}
+	return name
 }
 
 type partID struct{ name, under string }
