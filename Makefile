@@ -14,7 +14,7 @@ FUZZTIME    ?= 5m
 LIGHT = $(shell $(GO) list -f '{{.ImportPath}} {{join .Deps " "}}' ./... | \
 	grep -v -e 'prometheus/prometheus/' -e 'go.opentelemetry.io/collector' | cut -d' ' -f1)
 
-.PHONY: help build ui demo test test-deps test-ui test-go test-race test-browser bench soak fuzz lint vuln generate release clean
+.PHONY: help build ui demo test test-deps test-ui test-go test-race test-browser test-collector bench soak fuzz lint vuln generate release clean
 
 help: ## list the tasks
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,11 +62,14 @@ test-race:
 test-browser: build
 	./web/e2e/run.sh ./bin/rollscope
 
+test-collector: ## the recorder beside an OpenTelemetry Collector and its load generator (a module of its own)
+	cd test/collector && ROLLSCOPE_TEST_STRICT=1 $(GO) test -timeout 20m -count=1 ./...
+
 bench: build ## speed and size, each figure with its aim and its peer
 	$(GO) run ./tools/bench ./bin/rollscope
 
 soak: ## the kill tests, 20 rounds instead of 3
-	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run Kill ./cmd/rollscope/ ./internal/metricstore/ ./internal/rolloutstore/ ./internal/dumps/
+	ROLLSCOPE_TEST_STRICT=1 ROLLSCOPE_KILL_ROUNDS=20 $(GO) test -count=1 -timeout 60m -run Kill ./cmd/rollscope/ ./internal/metricstore/ ./internal/rolloutstore/ ./internal/dumps/ ./internal/eventstore/ ./internal/holdlog/ ./internal/app/
 
 fuzz: ## every fuzz target for FUZZTIME (5m)
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | grep -v node_modules | xargs -n1 dirname | sort -u); do \
@@ -74,7 +77,7 @@ fuzz: ## every fuzz target for FUZZTIME (5m)
 	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p; done; done
 
 lint: web/node_modules/.package-lock.json ## gofmt, vet, staticcheck, tsc
-	@bad=$$(gofmt -l cmd internal tools $(wildcard torchfile trace)); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
+	@bad=$$(gofmt -l cmd internal test tools torchfile trace); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	cd web && npm run --silent check
