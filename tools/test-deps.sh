@@ -13,11 +13,13 @@ command -v npm  >/dev/null || missing+=("npm")
 # binary:package
 servers=(prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager chromium:chromium gcc:gcc promtool:prometheus python3:python3)
 torch() { for p in python3 /usr/bin/python3; do "$p" -c 'import torch, numpy' 2>/dev/null && return 0; done; return 1; }
+msgpack() { for p in /usr/bin/python3 python3; do "$p" -c 'import msgpack' 2>/dev/null && return 0; done; return 1; }
 want=()
 for s in "${servers[@]}"; do
   command -v "${s%%:*}" >/dev/null || [ -x "/usr/sbin/${s%%:*}" ] || want+=("${s##*:}")
 done
 torch || want+=(python3-torch)
+msgpack || want+=(python3-msgpack)
 if [ ${#want[@]} -gt 0 ]; then
   if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     # Packages of servers start them on installation: policy-rc.d forbids that while we install.
@@ -34,6 +36,7 @@ if [ ${#want[@]} -gt 0 ]; then
   for s in "${servers[@]}"; do
     command -v "${s%%:*}" >/dev/null || [ -x "/usr/sbin/${s%%:*}" ] || missing+=("${s%%:*} (Debian package ${s##*:})")
   done
+  msgpack || missing+=("msgpack for python3 (Debian package python3-msgpack)")
   torch || missing+=("torch and numpy for python3 (Debian package python3-torch)")
 fi
 
