@@ -130,11 +130,12 @@ func (m *Model) aggCapacity(shape Shape, slo SLO, caps Caps) (Capacity, bool) {
 	if mbt-1 < int64(most) {
 		most, bound = int(mbt-1), BoundBalance
 	}
-	// In the steady state as many requests must come in as finish: (mbt-b)/isl >= b/osl.
+	// In the steady state as many requests must come in as finish: (mbt-b)/isl >= b/osl. An older Dynamo tested
+	// isl/(mbt-b) <= osl, which is that for a batch of one only; its newer one, and this, for the whole batch.
 	lo, hi := 1, max(1, most)
 	for lo < hi {
 		mid := (lo + hi + 1) / 2
-		if budget := float64(mbt - int64(mid)); budget > 0 && shape.ISL/budget <= shape.OSL {
+		if float64(mid)*shape.ISL/shape.OSL <= float64(mbt-int64(mid)) {
 			lo = mid
 		} else {
 			hi = mid - 1

@@ -44,8 +44,6 @@ var oldNames = map[string]string{
 	"loadbased_min_observations":         "load_min_observations",
 	"loadbased_scaling_down_sensitivity": "load_scaling_down_sensitivity",
 	"decode_sacle_up_kv_rate":            "decode_scale_up_kv_rate", // as Dynamo once spelled it
-	"prefill_engine_gpus":                "prefill_engine_num_gpu",
-	"decode_engine_gpus":                 "decode_engine_num_gpu",
 }
 
 // noBearing are Dynamo's settings that change nothing about the advice: where its planner runs, where it
@@ -55,11 +53,10 @@ var noBearing = map[string]bool{
 	"global_planner_namespace": true, "log_dir": true, "no_operation": true, "advisory": true, "scaling_mode": true,
 	"advisory_log_interval": true, "pre_deployment_sweeping_mode": true, "aic_interpolation": true,
 	"metric_pulling_prometheus_endpoint": true, "metric_pulling_prometheus_token": true,
-	"metric_pulling_prometheus_token_file": true, "metric_pulling_prometheus_ssl_verify": true,
-	"metric_pulling_prometheus_ca_bundle": true, "metric_pulling_prometheus_extra_query_params": true,
+	"metric_pulling_prometheus_ssl_verify": true, "metric_pulling_prometheus_extra_query_params": true,
 	"metric_reporting_prometheus_port": true, "throughput_metrics_source": true, "report_interval_hours": true,
 	"report_output_dir": true, "report_filename": true, "report_write_gzip_log": true, "live_dashboard_port": true,
-	"scheduling": true, "plugin_registration": true, "load_metric_samples": true, "loadbased_metric_samples": true,
+	"scheduling": true, "load_metric_samples": true, "loadbased_metric_samples": true,
 	"loadbased_router_metrics_url": true, "load_router_metrics_url": true,
 }
 
@@ -74,7 +71,6 @@ var notUsed = map[string]string{
 	"kalman_r":                    "there is no forecast here",
 	"kalman_min_points":           "there is no forecast here",
 	"profile_results_dir":         "the models learn from live passes only",
-	"aic_perf_model":              "the models learn from live passes only",
 	"speculative_nextn":           "tokens accepted from speculation are not discounted",
 	"no_correction":               "correction factors are gone from Dynamo",
 }

@@ -1,0 +1,468 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+)
+
+// Fleet is a pool's present state.
+type Fleet struct {
+	Engines  []Iteration // the latest message of each engine's rank that is alive; heartbeats are fine
+	Ready    *int        // replicas that are ready, as the deployment says; nil: as many as there are workers in Engines
+	Expected *int        // replicas that were asked for last; nil when not known
+}
+
+// Demand is what is coming: a forecast, or what was measured last (Dynamo's predictor "constant").
+type Demand struct {
+	RequestsPerSecond float64
+	ISL, OSL          float64  // tokens; averages over no request are not numbers, and count as no demand known
+	HitRate           *float64 // 0..1; nil when not known
+}
+
+// Situation is what is advised on.
+type Situation struct {
+	Prefill, Decode Fleet
+	Demand          *Demand // nil when this is not a moment of the throughput loop
+}
+
+func (s *Situation) of(c Component) *Fleet {
+	if c == PrefillPool {
+		return &s.Prefill
+	}
+	return &s.Decode
+}
+
+// Advice is what Dynamo's planner would do and why.
+type Advice struct {
+	Load       Loop
+	Throughput Loop
+	// Replicas that it would scale to; empty when it would leave all as it is. The load loop's word goes first.
+	Replicas map[Component]int
+	// Notes tell where our own models see it differently.
+	Notes []string
+}
+
+// Loop is the outcome of one of the planner's two loops.
+type Loop struct {
+	Reason Reason
+	Pools  []PoolAdvice
+	acts   bool // it has a decision
+}
+
+// PoolAdvice is a loop's outcome for one pool.
+type PoolAdvice struct {
+	Component Component
+	Current   int
+	Want      int // equal to Current when nothing is to be done
+	Reason    Reason
+	Why       string   // one sentence with the numbers
+	TTFT, ITL *float64 // seconds, of the worst engine; nil where nothing was estimated
+	RPS       *float64 // requests a second of one engine (throughput loop)
+	Engines   []EngineView
+}
+
+// EngineView is one engine's rank as the load loop saw it.
+type EngineView struct {
+	Worker               string
+	Rank                 int
+	QueuedPrefillTokens  int64
+	QueuedDecodeKVTokens int64
+	InflightKVTokens     int64
+	TTFT, ITL            *float64 // seconds; nil outside the sla target or without a model
+	Signal               *float64 // what the thresholds of the other targets look at: a ratio, or tokens for load's prefill
+}
+
+// Advise says what Dynamo would do now. It observes nothing. A demand sets the hit rate, and with both loops
+// on the lower bounds, that later calls use; as in Dynamo, the load loop of this call still uses the former.
+func (p *Planner) Advise(s Situation) Advice {
+	all := func(x *pool) *Model { return x.all }
+	own := func(x *pool) *Model { return x.own }
+	a := Advice{Load: p.load(&s, all), Throughput: Loop{Reason: Unset}}
+	if p.cfg.Target == TargetSLA && p.cfg.EnableLoad {
+		a.Notes = p.compare(a.Notes, "load", a.Load, p.load(&s, own))
+	}
+	switch {
+	case !p.cfg.EnableThroughput:
+		a.Throughput.Reason = Disabled
+	case s.Demand != nil:
+		a.Throughput = p.throughput(&s, all)
+		a.Notes = p.compare(a.Notes, "throughput", a.Throughput, p.throughput(&s, own))
+		if a.Throughput.Reason == SetLowerBound {
+			for _, x := range a.Throughput.Pools {
+				p.floor[x.Component] = x.Want
+			}
+		}
+	}
+	if d := s.Demand; d != nil && d.HitRate != nil && !math.IsNaN(*d.HitRate) {
+		p.hitRate = *d.HitRate
+	}
+	for _, l := range []Loop{a.Load, a.Throughput} {
+		if l.acts && a.Replicas == nil {
+			a.Replicas = map[Component]int{}
+			for _, x := range l.Pools {
+				a.Replicas[x.Component] = x.Want
+			}
+		}
+	}
+	return a
+}
+
+func (p *Planner) compare(notes []string, loop string, dynamo, ours Loop) []string {
+	for i, x := range dynamo.Pools {
+		if i < len(ours.Pools) && ours.Pools[i].Want != x.Want {
+			notes = append(notes, fmt.Sprintf("the %s loop wants %d for %s; without cold starts and passes from before a change it would be %d (%s)",
+				loop, x.Want, x.Component, ours.Pools[i].Want, ours.Pools[i].Why))
+		}
+	}
+	return notes
+}
+
+// present counts a pool's replicas.
+func (f *Fleet) present() int {
+	if f.Ready != nil {
+		return *f.Ready
+	}
+	return len(f.ranks())
+}
+
+func (f *Fleet) ranks() map[string]map[int]bool {
+	out := map[string]map[int]bool{}
+	for i := range f.Engines {
+		e := &f.Engines[i]
+		if out[e.Worker] == nil {
+			out[e.Worker] = map[int]bool{}
+		}
+		out[e.Worker][e.Rank] = true
+	}
+	return out
+}
+
+// mismatch says why the messages do not cover the pool; "" when they do.
+func (f *Fleet) mismatch() string {
+	workers, n := f.ranks(), f.present()
+	if len(workers) != n {
+		return fmt.Sprintf("%d replicas are ready and %d send passes", n, len(workers))
+	}
+	least, most := math.MaxInt, 0
+	for _, r := range workers {
+		least, most = min(least, len(r)), max(most, len(r))
+	}
+	if most > 0 && least != most {
+		return fmt.Sprintf("some replicas send for %d ranks and some for %d", least, most)
+	}
+	return ""
+}
+
+func (f *Fleet) moving() bool { return f.Expected != nil && *f.Expected != f.present() }
+
+// proposal is what one pool's rule says before bounds and budgets.
+type proposal struct {
+	want     int
+	decided  bool // false: the rule says nothing, as Python's None
+	refused  bool // a smaller pool would not carry it
+	reason   Reason
+	why      string
+	ttft     *float64
+	itl      *float64
+	engines  []EngineView
+	halfDone bool
+}
+
+func (p *Planner) load(s *Situation, pick func(*pool) *Model) Loop {
+	if !p.cfg.EnableLoad {
+		return Loop{Reason: Disabled}
+	}
+	var pools []Component
+	for _, c := range []Component{PrefillPool, DecodePool} {
+		if p.pools[c] != nil {
+			pools = append(pools, c)
+		}
+	}
+	// stop gives one reason to all pools; silent ones first, as Dynamo asks.
+	stop := func(r Reason, why string) Loop {
+		l := Loop{Reason: r}
+		for _, c := range pools {
+			n := s.of(c).present()
+			l.Pools = append(l.Pools, PoolAdvice{Component: c, Current: n, Want: n, Reason: r, Why: why})
+		}
+		return l
+	}
+	silent := 0
+	for _, c := range pools {
+		if len(s.of(c).Engines) == 0 {
+			silent++
+		}
+	}
+	if silent == len(pools) {
+		return stop(NoFPMData, "no engine sends forward passes")
+	}
+	for _, c := range pools {
+		if f := s.of(c); f.moving() {
+			return stop(ScalingInProgress, fmt.Sprintf("%s is on its way from %d to %d replicas", c, f.present(), *f.Expected))
+		}
+	}
+	for _, c := range pools {
+		if f := s.of(c); len(f.Engines) > 0 {
+			if why := f.mismatch(); why != "" {
+				return stop(WorkerCountMismatch, string(c)+": "+why)
+			}
+		}
+	}
+	props := map[Component]proposal{}
+	for _, c := range pools {
+		f := s.of(c)
+		if len(f.Engines) == 0 {
+			props[c] = proposal{reason: NoChange, why: "no engine of this pool sends forward passes"}
+			continue
+		}
+		props[c] = p.propose(c, f, pick(p.pools[c]))
+	}
+	if len(pools) == 2 {
+		return p.loadBoth(s, props)
+	}
+	return p.loadOne(pools[0], s.of(pools[0]), props[pools[0]])
+}
+
+// propose asks the rule of the target and the role.
+func (p *Planner) propose(c Component, f *Fleet, m *Model) proposal {
+	n := f.present()
+	if n == 0 {
+		return proposal{reason: InsufficientData, why: "there are no replicas"}
+	}
+	switch {
+	case p.cfg.Target != TargetSLA:
+		return p.threshold(c, f, n)
+	case m.role == Aggregated:
+		return p.slaAgg(f, n, m)
+	case m.role == Prefill:
+		return p.slaTTFT(c, f, n, m)
+	}
+	return p.slaITL(c, f, n, m)
+}
+
+// loadOne finishes the advice for a deployment of one pool.
+func (p *Planner) loadOne(c Component, f *Fleet, x proposal) Loop {
+	n := f.present()
+	out := PoolAdvice{Component: c, Current: n, Want: n, Reason: x.reason, Why: x.why, TTFT: x.ttft, ITL: x.itl, Engines: x.engines}
+	agg := p.cfg.Mode == ModeAgg
+	if !x.decided && !(agg && x.halfDone) {
+		return Loop{Reason: x.reason, Pools: []PoolAdvice{out}}
+	}
+	asked := n
+	if x.decided {
+		asked = x.want
+	}
+	want := asked
+	if agg {
+		want = max(want, p.cfg.least(c))
+	}
+	if p.cfg.EnableThroughput && p.floor[c] > want {
+		want = p.floor[c]
+		out.Why += fmt.Sprintf("; the throughput loop's lower bound is %d", want)
+	}
+	want, limited := p.budgetOne(c, n, want)
+	if limited != "" {
+		out.Why += "; " + limited
+	}
+	lifted := want > asked && asked < n
+	out.Want = want
+	switch {
+	case want > n:
+		out.Reason = ScaleUp
+	case want < n && want > asked, want == n && lifted && agg && p.cfg.Target == TargetSLA:
+		out.Reason = CappedByThroughput
+	case want < n:
+		out.Reason = ScaleDown
+	case x.refused:
+		out.Reason = Refusal
+	default:
+		out.Reason = NoChange
+	}
+	return Loop{Reason: out.Reason, Pools: []PoolAdvice{out}, acts: want != n}
+}
+
+// loadBoth finishes the advice for a prefill and a decode pool that share a budget.
+func (p *Planner) loadBoth(s *Situation, props map[Component]proposal) Loop {
+	pools := []Component{PrefillPool, DecodePool}
+	var now, asked, bound, final [2]int
+	for i, c := range pools {
+		now[i] = s.of(c).present()
+		asked[i] = now[i]
+		if props[c].decided {
+			asked[i] = props[c].want
+		}
+		bound[i] = asked[i]
+		if p.cfg.EnableThroughput {
+			bound[i] = max(bound[i], p.floor[c])
+		}
+		final[i] = max(bound[i], p.cfg.least(c))
+	}
+	final, limited := p.budgetBoth(now, final)
+	l := Loop{acts: final != now}
+	rank := map[Reason]int{ScaleUp: 4, CappedByThroughput: 3, ScaleDown: 2, NoChange: 1}
+	for i, c := range pools {
+		x := props[c]
+		capped := bound[i] > asked[i] && asked[i] < now[i]
+		a := PoolAdvice{Component: c, Current: now[i], Want: final[i], Why: x.why, TTFT: x.ttft, ITL: x.itl, Engines: x.engines}
+		switch {
+		case final[i] > now[i]:
+			a.Reason = ScaleUp
+		case capped:
+			a.Reason = CappedByThroughput
+		case final[i] < now[i]:
+			a.Reason = ScaleDown
+		default:
+			a.Reason = NoChange
+		}
+		if bound[i] > asked[i] {
+			a.Why += fmt.Sprintf("; the throughput loop's lower bound is %d", bound[i])
+		}
+		if limited != "" && final[i] != max(bound[i], p.cfg.least(c)) {
+			a.Why += "; " + limited
+		}
+		if rank[a.Reason] > rank[l.Reason] {
+			l.Reason = a.Reason
+		}
+		if !l.acts && x.reason != "" && x.reason != NoChange && !x.decided {
+			a.Reason = x.reason // which side is stuck, and on what
+		}
+		l.Pools = append(l.Pools, a)
+	}
+	if !l.acts {
+		for _, c := range pools {
+			if x := props[c]; !x.decided && x.reason != "" && x.reason != NoChange {
+				l.Reason = x.reason
+				break
+			}
+		}
+	}
+	return l
+}
+
+// budgetOne holds a pool within the GPU budgets, and says so when it had to.
+func (p *Planner) budgetOne(c Component, now, want int) (int, string) {
+	g := p.pools[c].caps.GPUs
+	if g <= 0 {
+		return want, ""
+	}
+	least := p.cfg.least(c)
+	want = max(want, least)
+	if most := p.cfg.MaxGPUs; most >= 0 && want*g > most {
+		if most < least*g {
+			return 0, fmt.Sprintf("max_gpu_budget of %d GPUs is below the %d of min_endpoint", most, least*g)
+		}
+		return max(least, most/g), fmt.Sprintf("max_gpu_budget is %d GPUs and a replica has %d", most, g)
+	}
+	if floor := p.cfg.MinGPUs; floor >= 0 && want < now && want*g < floor {
+		return min(now, (floor+g-1)/g), fmt.Sprintf("min_gpu_budget is %d GPUs and a replica has %d", floor, g)
+	}
+	return want, ""
+}
+
+// budgetBoth shrinks two pools in proportion to fit max_gpu_budget, prefill rounded down first.
+func (p *Planner) budgetBoth(now, want [2]int) ([2]int, string) {
+	g := [2]int{p.pools[PrefillPool].caps.GPUs, p.pools[DecodePool].caps.GPUs}
+	if g[0] <= 0 || g[1] <= 0 {
+		return want, ""
+	}
+	total := want[0]*g[0] + want[1]*g[1]
+	least := [2]int{p.cfg.MinPrefill, p.cfg.MinDecode}
+	if most := p.cfg.MaxGPUs; most >= 0 && total > most {
+		said := fmt.Sprintf("%d GPUs are above max_gpu_budget of %d", total, most)
+		if most < least[0]*g[0]+least[1]*g[1] {
+			return [2]int{}, said + ", which is below what min_endpoint needs"
+		}
+		fits := (most - least[1]*g[1]) / g[0]
+		scaled := int(math.Floor(float64(want[0]) * (float64(most) / float64(total))))
+		want[0] = max(least[0], min(fits, scaled))
+		want[1] = max(least[1], (most-want[0]*g[0])/g[1])
+		return want, said
+	}
+	if floor := p.cfg.MinGPUs; floor >= 0 && total < floor && total < now[0]*g[0]+now[1]*g[1] {
+		return now, fmt.Sprintf("%d GPUs are below min_gpu_budget of %d", total, floor)
+	}
+	return want, ""
+}
+
+// throughput is the loop that looks at demand: replicas for it, from what one engine carries.
+func (p *Planner) throughput(s *Situation, pick func(*pool) *Model) Loop {
+	d := s.Demand
+	var pools []Component
+	for _, c := range []Component{PrefillPool, DecodePool} {
+		if p.pools[c] != nil {
+			pools = append(pools, c)
+		}
+	}
+	l := Loop{Reason: Scale}
+	bad := math.IsNaN(d.RequestsPerSecond+d.ISL+d.OSL) || math.IsInf(d.RequestsPerSecond+d.ISL+d.OSL, 0) || d.RequestsPerSecond < 0
+	shape := Shape{ISL: d.ISL, OSL: d.OSL} // without a hit rate this loop discounts nothing; the load loop keeps the last one
+	if d.HitRate != nil {
+		shape.HitRate = *d.HitRate
+	}
+	ready := true
+	for _, c := range pools {
+		x := p.pools[c]
+		a := PoolAdvice{Component: c, Current: s.of(c).present()}
+		a.Want = a.Current
+		if bad {
+			a.Reason, a.Why = NoTrafficData, "no request came, so there is no average length to plan with"
+			l.Reason, ready = NoTrafficData, false
+			l.Pools = append(l.Pools, a)
+			continue
+		}
+		m := pick(x)
+		engine, ok := m.Capacity(shape, p.cfg.SLO(), x.caps)
+		if !ok {
+			a.Reason, ready = ModelNotReady, false
+			a.Why = "no line is fitted, or the requests have no length"
+			if f := m.Fit(); f.State != Fitted {
+				a.Why = f.Reason
+			} else if m.role == Aggregated && x.caps.MaxBatchedTokens <= 0 {
+				a.Why = "max_num_batched_tokens is not known"
+			}
+			l.Pools = append(l.Pools, a)
+			continue
+		}
+		a.RPS = &engine.RequestsPerSecond
+		a.Want = engine.Replicas(d.RequestsPerSecond, p.cfg.SLO(), p.cfg.least(c))
+		a.Why = fmt.Sprintf("%.4g requests a second at %.4g an engine (bound by %s)", d.RequestsPerSecond, engine.RequestsPerSecond, engine.Bound)
+		if !engine.Meets {
+			a.Why += "; even the least load breaks the promise"
+		}
+		l.Pools = append(l.Pools, a)
+	}
+	if !ready {
+		for i := range l.Pools {
+			x := &l.Pools[i]
+			if x.Reason == "" {
+				x.Reason, x.Want = PartnerNotReady, x.Current
+				x.Why += "; the other pool's model is not ready"
+			}
+		}
+		if l.Reason != NoTrafficData {
+			l.Reason = ModelNotReady
+		}
+		return l
+	}
+	if p.cfg.EnableLoad {
+		l.Reason = SetLowerBound
+	} else if len(pools) == 2 {
+		both, limited := p.budgetBoth([2]int{l.Pools[0].Current, l.Pools[1].Current}, [2]int{l.Pools[0].Want, l.Pools[1].Want})
+		l.Pools[0].Want, l.Pools[1].Want = both[0], both[1]
+		if limited != "" {
+			l.Pools[0].Why += "; " + limited
+			l.Pools[1].Why += "; " + limited
+		}
+		l.acts = true
+	} else {
+		want, limited := p.budgetOne(pools[0], l.Pools[0].Current, l.Pools[0].Want)
+		if l.Pools[0].Want = want; limited != "" {
+			l.Pools[0].Why += "; " + limited
+		}
+		l.acts = true
+	}
+	for i := range l.Pools {
+		l.Pools[i].Reason = l.Reason
+	}
+	return l
+}
