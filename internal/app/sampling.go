@@ -77,6 +77,8 @@ type batch struct {
 const (
 	// releaseEvery is how often the log of held spans is shortened: it takes a look at all that are held.
 	releaseEvery = 10 * time.Second
+	// patience is how long a sender is kept waiting by a store that is full: a second of its usual ten.
+	patience = time.Second
 	// nearlyFull is the share of the log's bound from which on what holds it up is decided early.
 	nearlyFull = 0.8
 )
@@ -253,7 +255,10 @@ func (s *sampling) take(ctx context.Context, scopes []span.Scope) error {
 	}
 	b := s.enqueue(s.sampler.Add(s.position, scopes))
 	s.mu.Unlock()
-	// Whether the store takes what is decided just now is not the sender's business: it has sent them.
+	// Whether the store takes what is decided just now is not the sender's business: it has sent them, and
+	// must not take us for dead and send them again. What is not stored in time waits in the queue.
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	_ = s.carryOut(ctx, b)
 	return nil
 }

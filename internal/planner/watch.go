@@ -1,6 +1,9 @@
 package planner
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Change is the moment at which a model stopped holding: passes take consistently longer or shorter than
 // passes like them took before.
@@ -40,7 +43,6 @@ const (
 	watchLimit  = 12.0 // what must come together
 	watchClip   = 4.0
 	watchFloor  = 0.02 // a residual below 2 % is noise even on an engine without any
-	watchTrim   = 5.0  // samples that far off are not part of the reference
 	toDeviation = 1.4826
 )
 
@@ -85,7 +87,7 @@ func (w *watch) see(m *Model, s sample) *Change {
 		return nil // nothing like it was seen: that says nothing about the line
 	}
 	w.age++
-	dev := math.Max(w.sigma, math.Max(w.relative, watchFloor)*expected) * math.Sqrt(1+far)
+	dev := w.deviation(expected) * math.Sqrt(1+far)
 	z := math.Max(-watchClip, math.Min(watchClip, (s.y-expected)/dev))
 	ratio := s.y / expected
 	slow, fast := w.slower.add(z, ratio, s.seq), w.faster.add(-z, ratio, s.seq)
@@ -107,37 +109,42 @@ func (w *watch) see(m *Model, s sample) *Change {
 	return w.last
 }
 
-// learn makes the model's present samples the reference, less those that are plainly something else.
+// learn makes the model's present samples the reference. It is fitted so that single stalled passes have
+// little say (Huber's estimate: residuals beyond two deviations are cut to that and the line is fitted again).
 func (w *watch) learn(m *Model) {
 	if m.samples.total < min(watchFrom, m.samples.max) || !m.fit() {
 		return
 	}
 	m.scratch = m.samples.appendTo(m.scratch[:0])
-	off := make([]float64, len(m.scratch))
-	rel := make([]float64, len(m.scratch))
-	deviations := func(line *Line) (abs, share float64) {
-		off, rel = off[:len(m.scratch)], rel[:len(m.scratch)]
-		for i, s := range m.scratch {
-			off[i] = math.Abs(s.y - line.At(s.x))
-			rel[i] = off[i] / line.At(s.x)
-		}
-		return median(off) * toDeviation, median(rel) * toDeviation
-	}
+	cut := slices.Clone(m.scratch)
+	off, rel := make([]float64, len(cut)), make([]float64, len(cut))
 	line := m.line
-	sigma, share := deviations(&line)
-	kept := m.scratch[:0]
-	for _, s := range m.scratch {
-		if at := line.At(s.x); math.Abs(s.y-at) <= watchTrim*math.Max(sigma, math.Max(share, watchFloor)*at) {
-			kept = append(kept, s)
+	for range 20 {
+		for i, s := range m.scratch {
+			at := line.At(s.x)
+			off[i] = math.Abs(s.y - at)
+			rel[i] = off[i] / at
 		}
+		w.sigma, w.relative = median(off)*toDeviation, median(rel)*toDeviation
+		moved := false
+		for i, s := range m.scratch {
+			at := line.At(s.x)
+			most := 2 * w.deviation(at)
+			y := math.Max(at-most, math.Min(at+most, s.y))
+			moved = moved || math.Abs(y-cut[i].y) > 1e-4*at
+			cut[i].y = y
+		}
+		if !moved {
+			break
+		}
+		line, m.work = fitLine(m.samples.dims, cut, m.work)
 	}
-	m.scratch = kept
-	if len(kept) < m.minimum {
-		return
-	}
-	line, m.work = fitLine(m.samples.dims, kept, m.work)
-	w.sigma, w.relative = deviations(&line)
 	w.ref, w.ready, w.age = line, true, 0
+}
+
+// deviation is how far a pass of the expected duration usually is from it, seconds.
+func (w *watch) deviation(expected float64) float64 {
+	return math.Max(w.sigma, math.Max(w.relative, watchFloor)*expected)
 }
 
 func (w *watch) report() Drift {
