@@ -67,17 +67,14 @@ func (s *stream) take(now int64, counter uint64, digest uint32) (a arrival, miss
 		s.now = newLife(now, counter, digest)
 		return fresh, 0
 	}
+	if l.repeats(now, counter, digest) || s.before != nil && s.before.repeats(now, counter, digest) {
+		return duplicate, 0
+	}
 	if counter > l.last {
-		if s.before != nil && s.before.repeats(now, counter, digest) {
-			return duplicate, 0 // a straggler of the life before
-		}
 		missing = counter - l.last - 1
 		l.last = counter
 		l.mark(now, counter, digest)
 		return fresh, missing
-	}
-	if l.repeats(now, counter, digest) {
-		return duplicate, 0
 	}
 	if _, _, ok := l.at(counter); !ok && l.last-counter < window {
 		if counter < l.first {
