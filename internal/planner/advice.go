@@ -213,6 +213,9 @@ func (p *Planner) load(s *Situation, pick func(*pool) *Model) Loop {
 		f := s.of(c)
 		if len(f.Engines) == 0 {
 			props[c] = proposal{reason: NoChange, why: "no engine of this pool sends forward passes"}
+			if f.Ready == nil {
+				props[c] = proposal{reason: NoFPMData, why: "no engine of this pool sends forward passes, and nobody says how many replicas it has"}
+			}
 			continue
 		}
 		props[c] = p.propose(c, f, pick(p.pools[c]))
@@ -298,6 +301,11 @@ func (p *Planner) loadBoth(s *Situation, props map[Component]proposal) Loop {
 		final[i] = max(bound[i], p.cfg.least(c))
 	}
 	final, limited := p.budgetBoth(now, final)
+	for i, c := range pools {
+		if props[c].reason == NoFPMData {
+			final[i], bound[i] = now[i], asked[i] // a pool of unknown size is left alone
+		}
+	}
 	l := Loop{acts: final != now}
 	rank := map[Reason]int{ScaleUp: 4, CappedByThroughput: 3, ScaleDown: 2, NoChange: 1}
 	for i, c := range pools {
@@ -317,7 +325,7 @@ func (p *Planner) loadBoth(s *Situation, props map[Component]proposal) Loop {
 		if bound[i] > asked[i] {
 			a.Why += fmt.Sprintf("; the throughput loop's lower bound is %d", bound[i])
 		}
-		if limited != "" && final[i] != max(bound[i], p.cfg.least(c)) {
+		if limited != "" && x.reason != NoFPMData && final[i] != max(bound[i], p.cfg.least(c)) {
 			a.Why += "; " + limited
 		}
 		if rank[a.Reason] > rank[l.Reason] {
