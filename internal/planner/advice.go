@@ -157,15 +157,15 @@ func (f *Fleet) moving() bool { return f.Expected != nil && *f.Expected != f.pre
 
 // proposal is what one pool's rule says before bounds and budgets.
 type proposal struct {
-	want     int
-	decided  bool // false: the rule says nothing, as Python's None
-	refused  bool // a smaller pool would not carry it
-	reason   Reason
-	why      string
-	ttft     *float64
-	itl      *float64
-	engines  []EngineView
-	halfDone bool
+	want    int
+	decided bool // false: the rule says nothing, as Python's None
+	refused bool // a smaller pool would not carry it
+	reason  Reason
+	why     string
+	ttft    *float64
+	itl     *float64
+	engines []EngineView
+	bounds  bool // bounds apply although the rule says nothing (agg)
 }
 
 func (p *Planner) load(s *Situation, pick func(*pool) *Model) Loop {
@@ -248,7 +248,7 @@ func (p *Planner) loadOne(c Component, f *Fleet, x proposal) Loop {
 	n := f.present()
 	out := PoolAdvice{Component: c, Current: n, Want: n, Reason: x.reason, Why: x.why, TTFT: x.ttft, ITL: x.itl, Engines: x.engines}
 	agg := p.cfg.Mode == ModeAgg
-	if !x.decided && !(agg && x.halfDone) {
+	if !x.decided && !(agg && x.bounds) {
 		return Loop{Reason: x.reason, Pools: []PoolAdvice{out}}
 	}
 	asked := n

@@ -261,7 +261,7 @@ func (p *Planner) slaAgg(f *Fleet, n int, m *Model) proposal {
 	if caps.MaxBatchedTokens <= 0 {
 		a = proposal{reason: InsufficientData, why: "max_num_batched_tokens is not known, so nothing is said of TTFT"}
 	}
-	x := proposal{halfDone: true, reason: NoChange, ttft: a.ttft, itl: b.itl, engines: es, why: a.why + "; " + b.why}
+	x := proposal{bounds: true, reason: NoChange, ttft: a.ttft, itl: b.itl, engines: es, why: a.why + "; " + b.why}
 	switch {
 	case a.decided && a.want > n:
 		x.want, x.decided = a.want, true
