@@ -129,13 +129,16 @@ func (r *RelayNATS) Take(ctx context.Context, batch []Message) error {
 func (r *RelayNATS) ready(ctx context.Context) (*nats.Conn, error) {
 	for {
 		r.mu.Lock()
-		nc, up, since := r.nc, r.up, r.since
+		up := r.up
 		r.mu.Unlock()
 		select {
 		case <-up:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		r.mu.Lock()
+		nc, since := r.nc, r.since // of the connection that is there now
+		r.mu.Unlock()
 		if nc == nil { // Run has not come so far yet
 			if !sleep(ctx, time.Millisecond) {
 				return nil, ctx.Err()
