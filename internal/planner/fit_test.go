@@ -15,13 +15,9 @@ func near(t *testing.T, what string, got, want, share float64) {
 	}
 }
 
-// TestOracle compares retention and fit with a second implementation of the published rules, testdata/oracle.py.
-func TestOracle(t *testing.T) {
-	text, err := os.ReadFile("testdata/oracle.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cases []struct {
+// oracle is what a second implementation of the published rules says, testdata/oracle.py.
+type oracle struct {
+	Samples []struct {
 		Dims       int
 		BucketSize int `json:"bucket_size"`
 		MaxSamples int `json:"max_samples"`
@@ -30,10 +26,29 @@ func TestOracle(t *testing.T) {
 		Intercept  float64
 		Coef       []float64
 	}
-	if err := json.Unmarshal(text, &cases); err != nil {
+	Streams []struct {
+		Role     Role
+		Passes   [][5]float64 // wall time, prefill requests and tokens, decode requests and KV tokens
+		TTFT     [][5]float64 // queued, per pass, hit rate, KV, seconds
+		ITL      [][3]float64 // scheduled KV, queued KV, seconds
+		Capacity [][6]float64 // isl, osl, ITL promised, max KV, batch, requests a second
+	}
+}
+
+func readOracle(t *testing.T) (o oracle) {
+	text, err := os.ReadFile("testdata/oracle.json")
+	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range cases {
+	if err := json.Unmarshal(text, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestOracle compares retention and fit.
+func TestOracle(t *testing.T) {
+	for i, c := range readOracle(t).Samples {
 		s := newSamples(c.Dims, c.BucketSize, c.MaxSamples)
 		for j, p := range c.Passes {
 			v := sample{y: p[c.Dims], seq: uint64(j + 1)}
@@ -53,6 +68,41 @@ func TestOracle(t *testing.T) {
 		near(t, "intercept", l.Intercept, c.Intercept, 1e-9)
 		for j, want := range c.Coef {
 			near(t, "coefficient", l.Coef[j], want, 1e-9)
+		}
+	}
+}
+
+// TestOracleStreams compares the answers after whole streams, heartbeats included.
+func TestOracleStreams(t *testing.T) {
+	for _, c := range readOracle(t).Streams {
+		m := model(t, c.Role)
+		for _, p := range c.Passes {
+			m.Observe(Iteration{WallTime: p[0], NumPrefillRequests: int64(p[1]), SumPrefillTokens: int64(p[2]),
+				NumDecodeRequests: int64(p[3]), SumDecodeKVTokens: int64(p[4])})
+		}
+		if len(c.TTFT)+len(c.ITL) == 0 {
+			t.Fatalf("%s: the oracle has no answers", c.Role)
+		}
+		for _, q := range c.TTFT {
+			got, ok := m.TTFT(q[0], q[3], int64(q[1]), q[2])
+			if !ok {
+				t.Fatalf("%s: no TTFT", c.Role)
+			}
+			near(t, string(c.Role)+"'s TTFT", got, q[4], 1e-9)
+		}
+		for _, q := range c.ITL {
+			got, ok := m.ITL(q[0], q[1])
+			if !ok {
+				t.Fatalf("%s: no ITL", c.Role)
+			}
+			near(t, string(c.Role)+"'s ITL", got, q[2], 1e-9)
+		}
+		for _, q := range c.Capacity {
+			got, ok := m.Capacity(Shape{ISL: q[0], OSL: q[1]}, SLO{TTFT: 1, ITL: q[2]}, Caps{MaxKVTokens: int64(q[3])})
+			if !ok || got.Batch != int(q[4]) {
+				t.Fatalf("%s: %+v, want a batch of %g", c.Role, got, q[4])
+			}
+			near(t, string(c.Role)+"'s rate", got.RequestsPerSecond, q[5], 1e-9)
 		}
 	}
 }

@@ -74,6 +74,87 @@ def line(kept, dims):
     return [float(a[i][n]) for i in range(n)]
 
 
+class Window:
+    """The last values, less the zeros before the first that is none."""
+
+    def __init__(self, size):
+        self.size, self.values = size, []
+
+    def add(self, value):
+        if value or any(self.values):
+            self.values = (self.values + [Fraction(value)])[-self.size:]
+        elif self.values:  # all are zero by now, but work was seen
+            self.values = (self.values + [Fraction(0)])[-self.size:]
+
+    def mean(self):
+        return sum(self.values) / len(self.values) if self.values else Fraction(0)
+
+
+def recorded(role, seed, count):
+    """Passes of an engine as rows: wall time, prefill requests and tokens, decode requests and KV tokens."""
+    rnd, out = random.Random(seed), []
+    for i in range(count):
+        if i < 4 or rnd.random() < 0.1:
+            out.append([0.0, 0, 0, 0, 0])  # heartbeats
+            continue
+        requests, tokens, batch, kv = 0, 0, 0, 0
+        if role != "decode" and rnd.random() < 0.8:
+            requests = rnd.randrange(1, 5)
+            tokens = rnd.randrange(100, 8192)
+        if role != "prefill":
+            batch = rnd.randrange(1, 200)
+            kv = batch * rnd.randrange(300, 3000)
+        wall = 0.006 + 4e-5 * tokens + 8e-5 * batch + 1e-7 * kv
+        out.append([round(wall * rnd.uniform(0.97, 1.03), 9), requests, tokens, batch, kv])
+    return out
+
+
+def answers(role, passes, limit=64, bucket_size=16):
+    features = {"prefill": lambda p: [p[2]], "decode": lambda p: [p[3], p[4]], "agg": lambda p: [p[2], p[4]]}[role]
+    isl, context, batch, tokens = (Window(limit) for _ in range(4))
+    for p in passes:
+        if p[1]:
+            isl.add(Fraction(p[2], p[1]))
+        if p[3]:
+            context.add(Fraction(p[4], p[3]))
+        batch.add(p[3])
+        tokens.add(p[2])
+    worked = [(features(p), p[0]) for p in passes if p[0]]
+    dims = len(features(passes[0]))
+    intercept, *coef = (Fraction(v) for v in line(retain(worked, dims, bucket_size, limit), dims))
+    assert all(c > 0 for c in coef), "this stream would be refused"
+
+    def takes(*x):
+        return max(Fraction(1, 10**6), intercept + sum(c * Fraction(v) for c, v in zip(coef, x)))
+
+    def ttft(queued, per_pass, hit, kv):
+        left, total = (queued + isl.mean()) * (1 - hit), Fraction(0)
+        while left > 0:
+            chunk = min(left, Fraction(per_pass))
+            total += takes(chunk, kv)
+            left -= chunk
+        return total
+
+    out = {}
+    if role != "decode":
+        out["ttft"] = [[q, m, float(h), kv, float(ttft(q, m, h, kv))]
+                       for q in (0, 3000, 50000) for m in (2048, 8192) for h in (Fraction(0), Fraction(1, 2)) for kv in (0, 70000)]
+    if role != "prefill":
+        def itl(scheduled, queued):
+            kv = scheduled + queued + context.mean()
+            return takes(batch.mean() + 1, kv) if role == "decode" else takes(tokens.mean(), kv)
+        out["itl"] = [[s, q, float(itl(s, q))] for s in (0, 100000, 350000) for q in (0, 40000)]
+    if role == "decode":
+        def best(ctx, osl, slo, max_kv):
+            b = 1
+            while b + 1 <= max_kv // ctx and takes(b + 1, (b + 1) * ctx) <= slo:
+                b += 1
+            return b, b / (osl * takes(b, b * ctx))
+        out["capacity"] = [[c, o, float(s), k, *(float(v) for v in best(c + o // 2, o, s, k))]
+                           for c in (500, 4000) for o in (100, 1000) for s in (Fraction(3, 100), Fraction(8, 100)) for k in (100000, 900000)]
+    return out
+
+
 cases = []
 for seed, count, dims, bucket_size, limit in ((1, 40, 1, 16, 64), (2, 400, 1, 16, 64), (3, 400, 2, 16, 64), (4, 700, 2, 9, 20), (5, 300, 1, 4, 7)):
     observations = stream(seed, count, dims)
@@ -84,4 +165,8 @@ for seed, count, dims, bucket_size, limit in ((1, 40, 1, 16, 64), (2, 400, 1, 16
         "passes": [[*x, y] for x, y in observations],
         "kept": [o[0] + 1 for o in kept], "intercept": intercept, "coef": coef,
     })
-print("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]")
+streams = []
+for seed, role in ((11, "prefill"), (12, "decode"), (13, "agg")):
+    passes = recorded(role, seed, 500)
+    streams.append({"role": role, "passes": passes, **answers(role, passes)})
+print('{"samples":[\n' + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + '\n],"streams":[\n' + ",\n".join(json.dumps(c, separators=(",", ":")) for c in streams) + "\n]}")
