@@ -126,7 +126,9 @@ func TestNATSServerKilled(t *testing.T) {
 	s := startNATS(t)
 	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
 	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}, Settle: time.Second}, Outlet{Queue: 10_000})
-	eventually(t, "connected", func() bool { return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected })
+	eventually(t, "connected", func() bool {
+		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
+	})
 	n := 0
 	sent := sha256.New()
 	send := func(count int) {
@@ -167,7 +169,9 @@ func TestNATSQueueFull(t *testing.T) {
 	s := startNATS(t)
 	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
 	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}, Settle: time.Second}, Outlet{Queue: 1000, Batch: 100})
-	eventually(t, "connected", func() bool { return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected })
+	eventually(t, "connected", func() bool {
+		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
+	})
 	hand.emit(pass(0))
 	eventually(t, "the first", func() bool { return k.count() == 1 })
 	s.kill()
@@ -258,7 +262,9 @@ func TestNATSTooLarge(t *testing.T) {
 	s := startNATS(t)
 	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
 	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}}, Outlet{})
-	eventually(t, "connected", func() bool { return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected })
+	eventually(t, "connected", func() bool {
+		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
+	})
 	time.Sleep(100 * time.Millisecond)
 	hand.emit(Message{Kind: EngineSocket, Payload: make([]byte, 2<<20)})
 	hand.emit(pass(1))

@@ -87,7 +87,7 @@ func TestReadMessages(t *testing.T) {
 	in := greetingOf(3, "NULL", "PUB")
 	in = append(in, appendFrame(appendFrame(appendFrame(nil, nil, true), []byte("12345678"), true), bytes.Repeat([]byte("p"), 300), false)...)
 	in = append(in, append([]byte{flagCommand, 11}, "\x04PING\x00\x01ctxt"...)...)
-	in = append(in, appendFrame(nil, make([]byte, 2000), false)...)                                     // too large
+	in = append(in, appendFrame(nil, make([]byte, 2000), false)...)                                      // too large
 	in = append(in, appendFrame(appendFrame(nil, make([]byte, 900), true), make([]byte, 200), false)...) // together
 	for range maxFrames {
 		in = appendFrame(in, []byte("x"), true)

@@ -1,0 +1,221 @@
+package fpmbus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func TestSequence(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	type step struct {
+		n    uint64
+		at   int
+		want arrival
+	}
+	for _, c := range []struct {
+		name    string
+		ordered bool
+		steps   []step
+	}{
+		{"in order", true, []step{{5, 0, arrival{}}, {6, 0, arrival{}}, {7, 0, arrival{}}}},
+		{"a gap", true, []step{{0, 0, arrival{}}, {10, 0, arrival{missed: 9}}}},
+		{"an engine began anew", true, []step{{100, 0, arrival{}}, {0, 0, arrival{restart: true}}, {1, 0, arrival{}}}},
+		{"an engine began anew with 1", true, []step{{1, 0, arrival{}}, {2, 0, arrival{}}, {1, 0, arrival{restart: true}}}},
+		{"the same twice", true, []step{{1, 0, arrival{}}, {1, 0, arrival{repeat: true}}}},
+		{"brokers, one ahead", false, []step{{1, 1, arrival{}}, {2, 2, arrival{}}, {1, 1, arrival{repeat: true}}, {3, 3, arrival{}}, {2, 2, arrival{repeat: true}}}},
+		{"one broker lost what the other has", false, []step{{1, 1, arrival{}}, {4, 4, arrival{missed: 2}}, {2, 2, arrival{missed: -1}}, {3, 3, arrival{missed: -1}}, {2, 2, arrival{repeat: true}}}},
+		{"before the first", false, []step{{7, 7, arrival{}}, {6, 6, arrival{repeat: true}}}},
+		{"a publisher began anew", false, []step{{7, 7, arrival{}}, {0, 8, arrival{restart: true}}, {1, 9, arrival{}}}},
+		{"far back", false, []step{{100000, 7, arrival{}}, {0, 7, arrival{restart: true}}}},
+		{"far ahead", false, []step{{1, 1, arrival{}}, {1 << 63, 2, arrival{missed: 1 << 62}}, {1<<63 - 1, 2, arrival{missed: -1}}}},
+	} {
+		s := sequence{ordered: c.ordered}
+		for i, st := range c.steps {
+			if got := s.see(st.n, at(st.at)); got != st.want {
+				t.Errorf("%s, step %d: %+v, want %+v", c.name, i, got, st.want)
+			}
+		}
+	}
+}
+
+// Two brokers that each lose some and are up to a window apart: each message is new exactly once, and what
+// is missed in the end is what neither delivered.
+func TestSequenceShuffled(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		s := sequence{}
+		const n = 20_000
+		lag := 1 + r.IntN(windowSize-1)
+		have := map[uint64]bool{}
+		fresh, missed, want := 0, int64(0), 0
+		see := func(i uint64) {
+			a := s.see(i, time.Unix(int64(i), 0))
+			if a.restart {
+				t.Fatalf("%d looks like a restart", i)
+			}
+			missed += a.missed
+			if a.repeat != have[i] {
+				t.Fatalf("%d: %+v, but it was here: %v", i, a, have[i])
+			}
+			if !a.repeat {
+				fresh++
+				have[i] = true
+			}
+		}
+		see(0)
+		lost := map[uint64]bool{}
+		for i := uint64(1); i < n; i++ {
+			if r.IntN(10) == 0 {
+				lost[i] = true
+			} else {
+				see(i)
+			}
+			if j := int(i) - lag; j > 0 && r.IntN(10) > 0 {
+				see(uint64(j))
+			}
+		}
+		for i := uint64(0); i <= s.newest; i++ {
+			if have[i] {
+				want++
+			}
+		}
+		if fresh != want || missed != int64(s.newest+1)-int64(want) {
+			t.Fatalf("lag %d: %d are new of %d, %d missed of %d", lag, fresh, want, missed, s.newest+1)
+		}
+	}
+}
+
+func TestPublishersAreBounded(t *testing.T) {
+	p := newPublishers(false)
+	for i := range uint64(5 * maxPublishers) {
+		p.see(i, "s", 0, time.Time{})
+		p.see(1<<40, "s", i, time.Time{}) // one that is always there
+		if len(p.of) > maxPublishers {
+			t.Fatal(len(p.of))
+		}
+	}
+	if a := p.see(1<<40, "s", 5*maxPublishers, time.Time{}); a != (arrival{}) {
+		t.Errorf("the one that is always there was forgotten: %+v", a)
+	}
+}
+
+func TestQueueBounds(t *testing.T) {
+	q := newQueue(10, 100)
+	for i := range 25 {
+		q.push(Message{Sequence: uint64(i), Payload: make([]byte, 5)})
+	}
+	q.push(Message{Payload: make([]byte, 101)}) // larger than everything
+	q.push(Message{Sequence: 99, Payload: make([]byte, 60)})
+	if q.n != 9 || q.bytes != 100 || q.lost != 15+1+2 || q.high != 10 {
+		t.Errorf("%d messages, %d bytes, %d lost, at most %d", q.n, q.bytes, q.lost, q.high)
+	}
+	batch := make([]Message, 4)
+	if n := q.take(context.Background(), batch); n != 4 || batch[0].Sequence != 17 || batch[3].Sequence != 20 {
+		t.Errorf("%d: %+v", n, batch)
+	}
+	q.close()
+	q.push(Message{})
+	if n := q.take(context.Background(), batch); n != 4 {
+		t.Error(n)
+	}
+	if n := q.take(context.Background(), batch); n != 1 || batch[0].Sequence != 99 {
+		t.Error(n)
+	}
+	if n := q.take(context.Background(), batch); n != 0 || q.lost != 19 {
+		t.Error(n, q.lost)
+	}
+}
+
+func TestBusOptions(t *testing.T) {
+	h, k := newHandmade(), &keeper{}
+	for name, o := range map[string]Options{
+		"no source":      {},
+		"no sink":        {Sources: []Source{h}, Outlets: []Outlet{{Name: "a"}}},
+		"no name":        {Sources: []Source{h}, Outlets: []Outlet{{Sink: k}}},
+		"one name twice": {Sources: []Source{h}, Outlets: []Outlet{{Name: "a", Sink: k}, {Name: "a", Sink: k}}},
+		"negative":       {Sources: []Source{h}, Outlets: []Outlet{{Name: "a", Sink: k, Queue: -1}}},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	for name, make := range map[string]func() (Source, error){
+		"endpoint": func() (Source, error) { return NewEngineSocket(EngineSocketOptions{Endpoint: "udp://x"}) },
+		"rank":     func() (Source, error) { return NewEngineSocket(EngineSocketOptions{Endpoint: "ipc:///x", DPRank: -2}) },
+		"plane":    func() (Source, error) { return NewPlaneZMQ(PlaneZMQOptions{}) },
+		"both": func() (Source, error) {
+			return NewPlaneZMQ(PlaneZMQOptions{Brokers: []string{"tcp://h:1"}, Channels: []Channel{{}}})
+		},
+		"broker":  func() (Source, error) { return NewPlaneZMQ(PlaneZMQOptions{Brokers: []string{"h:1"}}) },
+		"channel": func() (Source, error) { return NewPlaneZMQ(PlaneZMQOptions{Channels: []Channel{{}}}) },
+		"NATS":    func() (Source, error) { return NewPlaneNATS(PlaneNATSOptions{}) },
+		"subject": func() (Source, error) {
+			return NewPlaneNATS(PlaneNATSOptions{Server: NATSServer{URL: "nats://h"}, Subjects: []string{"a b"}})
+		},
+		"socket":  func() (Source, error) { return NewExportSocket(ExportSocketOptions{}) },
+		"files":   func() (Source, error) { return NewTraceFiles(TraceFilesOptions{}) },
+		"pattern": func() (Source, error) { return NewTraceFiles(TraceFilesOptions{Paths: []string{"["}}) },
+	} {
+		if _, err := make(); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	to := RelayTo{Scope: Scope{"n", "c", ""}}
+	for name, o := range map[string]RelayZMQOptions{
+		"neither": {RelayTo: to}, "both": {RelayTo: to, Bind: "tcp://127.0.0.1:0", Brokers: []string{"tcp://h:1"}}, "no scope": {Bind: "tcp://127.0.0.1:0"},
+		"broker": {RelayTo: to, Brokers: []string{"h"}}, "bind": {RelayTo: to, Bind: "h"},
+	} {
+		if _, err := NewRelayZMQ(o); err == nil {
+			t.Errorf("relay to ZMQ: %s is taken", name)
+		}
+	}
+	if _, err := NewRelayNATS(RelayNATSOptions{RelayTo: to}); err == nil {
+		t.Error("relay to NATS without a server")
+	}
+	if _, err := NewRelayNATS(RelayNATSOptions{Server: NATSServer{URL: "nats://h"}}); err == nil {
+		t.Error("relay to NATS without a scope")
+	}
+}
+
+// Several outlets are independent: one that fails or stands still does not hold up the others, filtering is
+// no loss, and after the end what was queued has been handed on.
+func TestOutletsAreIndependent(t *testing.T) {
+	h, good, still := newHandmade(), &keeper{}, &keeper{gate: make(chan struct{})}
+	boom := SinkFunc(func(context.Context, []Message) error { return errors.New("disk full") })
+	b, stop := runBus(t, Options{Sources: []Source{h}, Drain: 100 * time.Millisecond, Outlets: []Outlet{
+		{Name: "good", Sink: good}, {Name: "still", Sink: still, Queue: 10, Batch: 1}, {Name: "boom", Sink: boom},
+		{Name: "none", Sink: good, Accept: func(m *Message) bool { return m.Kind == TraceFile }},
+	}})
+	<-h.ready
+	const n = 100
+	for i := range n {
+		h.emit(Message{Sequence: uint64(i), Kind: EngineSocket, Payload: []byte{1}, Received: time.Now()})
+	}
+	stop()
+	if good.count() != n || still.count() != 0 {
+		t.Errorf("%d and %d came", good.count(), still.count())
+	}
+	o := b.Outlets()
+	if o[0].Taken != n || o[0].Lost != 0 || o[0].Last.IsZero() || o[1].Lost != n || o[1].Taken != 0 || o[2].Lost != n || o[2].Error != "disk full" || o[3].Filtered != n || o[3].Lost != 0 {
+		t.Errorf("%+v", o)
+	}
+	d := b.Drops()
+	if dropsOf(d, "still", "queue_full")+dropsOf(d, "still", "stopped") != n || dropsOf(d, "boom", "sink_failed") != n || dropsOf(d, "none", "filtered") != 0 {
+		t.Errorf("%+v", d)
+	}
+	if err := b.Run(context.Background()); err == nil {
+		t.Error("a bus runs twice")
+	}
+}
+
+// A source that cannot work ends the bus, with its error.
+func TestBusEndsWithASourceThatFails(t *testing.T) {
+	src := must[Source](t)(NewTraceFiles(TraceFilesOptions{Paths: []string{"/nowhere/*.jsonl"}, Once: true}))
+	b := must[*Bus](t)(New(Options{Sources: []Source{src, newHandmade()}, Outlets: []Outlet{{Name: "k", Sink: &keeper{}}}}))
+	if err := b.Run(context.Background()); err == nil {
+		t.Error("no error")
+	}
+}
