@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Fleet is a pool's present state.
@@ -10,6 +11,29 @@ type Fleet struct {
 	Engines  []Iteration // the latest message of each engine's rank that is alive; heartbeats are fine
 	Ready    *int        // replicas that are ready, as the deployment says; nil: as many as there are workers in Engines
 	Expected *int        // replicas that were asked for last; nil when not known
+	// QueueOnRankZero says that the engines put the queue of all ranks into rank 0's messages (TensorRT-LLM
+	// with attention DP). Dynamo takes it for rank 0's own; the notes tell what sharing it out would change.
+	QueueOnRankZero bool
+
+	replicas  int    // counted by count
+	uncovered string // why the messages do not cover them; "" when they do
+}
+
+// shared returns the fleet with rank 0's queue shared out among the ranks of its worker.
+func (f Fleet) shared() Fleet {
+	type queue struct{ prefill, kv, ranks int64 }
+	of := map[string]queue{}
+	for _, e := range f.Engines {
+		q := of[e.Worker]
+		of[e.Worker] = queue{q.prefill + e.QueuedPrefillTokens, q.kv + e.QueuedDecodeKVTokens, q.ranks + 1}
+	}
+	f.Engines = slices.Clone(f.Engines)
+	for i := range f.Engines {
+		e := &f.Engines[i]
+		q := of[e.Worker]
+		e.QueuedPrefillTokens, e.QueuedDecodeKVTokens = q.prefill/q.ranks, q.kv/q.ranks
+	}
+	return f
 }
 
 // Demand is what is coming: a forecast, or what was measured last (Dynamo's predictor "constant").
@@ -77,16 +101,21 @@ type EngineView struct {
 func (p *Planner) Advise(s Situation) Advice {
 	all := func(x *pool) *Model { return x.all }
 	own := func(x *pool) *Model { return x.own }
+	s.Prefill.count()
+	s.Decode.count()
+	mine, models, queues := p.second(s)
 	a := Advice{Load: p.load(&s, all), Throughput: Loop{Reason: Unset}}
-	if p.cfg.Target == TargetSLA && p.cfg.EnableLoad {
-		a.Notes = p.compare(a.Notes, "load", a.Load, p.load(&s, own))
+	if why := join(models, queues); why != "" && p.cfg.EnableLoad {
+		a.Notes = compare(a.Notes, "load", why, a.Load, p.load(&mine, own))
 	}
 	switch {
 	case !p.cfg.EnableThroughput:
 		a.Throughput.Reason = Disabled
 	case s.Demand != nil:
 		a.Throughput = p.throughput(&s, all)
-		a.Notes = p.compare(a.Notes, "throughput", a.Throughput, p.throughput(&s, own))
+		if models != "" {
+			a.Notes = compare(a.Notes, "throughput", models, a.Throughput, p.throughput(&mine, own))
+		}
 		if a.Throughput.Reason == SetLowerBound {
 			for _, x := range a.Throughput.Pools {
 				p.floor[x.Component] = x.Want
@@ -107,53 +136,67 @@ func (p *Planner) Advise(s Situation) Advice {
 	return a
 }
 
-func (p *Planner) compare(notes []string, loop string, dynamo, ours Loop) []string {
+// second says what a second opinion rests on, and why it is worth having: "" for the same models, or queues.
+func (p *Planner) second(s Situation) (mine Situation, models, queues string) {
+	if p.cfg.Target == TargetSLA {
+		for _, x := range p.pools {
+			if x.cold.count > 0 || x.watch.changes > 0 {
+				models = "without cold starts and passes from before a change"
+			}
+		}
+	}
+	for _, f := range []*Fleet{&s.Prefill, &s.Decode} {
+		if f.QueueOnRankZero {
+			*f, queues = f.shared(), "with rank 0's queue shared among its worker's ranks"
+		}
+	}
+	return s, models, queues
+}
+
+func join(a, b string) string {
+	if a != "" && b != "" {
+		return a + ", " + b
+	}
+	return a + b
+}
+
+func compare(notes []string, loop, why string, dynamo, ours Loop) []string {
 	for i, x := range dynamo.Pools {
 		if i < len(ours.Pools) && ours.Pools[i].Want != x.Want {
-			notes = append(notes, fmt.Sprintf("the %s loop wants %d for %s; without cold starts and passes from before a change it would be %d (%s)",
-				loop, x.Want, x.Component, ours.Pools[i].Want, ours.Pools[i].Why))
+			notes = append(notes, fmt.Sprintf("the %s loop wants %d for %s; %s it would be %d (%s)",
+				loop, x.Want, x.Component, why, ours.Pools[i].Want, ours.Pools[i].Why))
 		}
 	}
 	return notes
 }
 
-// present counts a pool's replicas.
-func (f *Fleet) present() int {
-	if f.Ready != nil {
-		return *f.Ready
-	}
-	return len(f.ranks())
-}
-
-func (f *Fleet) ranks() map[string]map[int]bool {
-	out := map[string]map[int]bool{}
+// count finds out how many replicas there are and whether the messages cover them.
+func (f *Fleet) count() {
+	seen, ranks := map[engineKey]bool{}, map[string]int{}
 	for i := range f.Engines {
-		e := &f.Engines[i]
-		if out[e.Worker] == nil {
-			out[e.Worker] = map[int]bool{}
+		if k := (engineKey{f.Engines[i].Worker, f.Engines[i].Rank}); !seen[k] {
+			seen[k] = true
+			ranks[k.worker]++
 		}
-		out[e.Worker][e.Rank] = true
 	}
-	return out
-}
-
-// mismatch says why the messages do not cover the pool; "" when they do.
-func (f *Fleet) mismatch() string {
-	workers, n := f.ranks(), f.present()
-	if len(workers) != n {
-		return fmt.Sprintf("%d replicas are ready and %d send passes", n, len(workers))
+	f.replicas, f.uncovered = len(ranks), ""
+	if f.Ready != nil {
+		f.replicas = *f.Ready
+	}
+	if len(ranks) != f.replicas {
+		f.uncovered = fmt.Sprintf("%d replicas are ready and %d send passes", f.replicas, len(ranks))
+		return
 	}
 	least, most := math.MaxInt, 0
-	for _, r := range workers {
-		least, most = min(least, len(r)), max(most, len(r))
+	for _, n := range ranks {
+		least, most = min(least, n), max(most, n)
 	}
 	if most > 0 && least != most {
-		return fmt.Sprintf("some replicas send for %d ranks and some for %d", least, most)
+		f.uncovered = fmt.Sprintf("some replicas send for %d ranks and some for %d", least, most)
 	}
-	return ""
 }
 
-func (f *Fleet) moving() bool { return f.Expected != nil && *f.Expected != f.present() }
+func (f *Fleet) moving() bool { return f.Expected != nil && *f.Expected != f.replicas }
 
 // proposal is what one pool's rule says before bounds and budgets.
 type proposal struct {
@@ -182,7 +225,7 @@ func (p *Planner) load(s *Situation, pick func(*pool) *Model) Loop {
 	stop := func(r Reason, why string) Loop {
 		l := Loop{Reason: r}
 		for _, c := range pools {
-			n := s.of(c).present()
+			n := s.of(c).replicas
 			l.Pools = append(l.Pools, PoolAdvice{Component: c, Current: n, Want: n, Reason: r, Why: why})
 		}
 		return l
@@ -198,13 +241,13 @@ func (p *Planner) load(s *Situation, pick func(*pool) *Model) Loop {
 	}
 	for _, c := range pools {
 		if f := s.of(c); f.moving() {
-			return stop(ScalingInProgress, fmt.Sprintf("%s is on its way from %d to %d replicas", c, f.present(), *f.Expected))
+			return stop(ScalingInProgress, fmt.Sprintf("%s is on its way from %d to %d replicas", c, f.replicas, *f.Expected))
 		}
 	}
 	for _, c := range pools {
 		if f := s.of(c); len(f.Engines) > 0 {
-			if why := f.mismatch(); why != "" {
-				return stop(WorkerCountMismatch, string(c)+": "+why)
+			if f.uncovered != "" {
+				return stop(WorkerCountMismatch, string(c)+": "+f.uncovered)
 			}
 		}
 	}
@@ -228,7 +271,7 @@ func (p *Planner) load(s *Situation, pick func(*pool) *Model) Loop {
 
 // propose asks the rule of the target and the role.
 func (p *Planner) propose(c Component, f *Fleet, m *Model) proposal {
-	n := f.present()
+	n := f.replicas
 	if n == 0 {
 		return proposal{reason: InsufficientData, why: "there are no replicas"}
 	}
@@ -245,7 +288,7 @@ func (p *Planner) propose(c Component, f *Fleet, m *Model) proposal {
 
 // loadOne finishes the advice for a deployment of one pool.
 func (p *Planner) loadOne(c Component, f *Fleet, x proposal) Loop {
-	n := f.present()
+	n := f.replicas
 	out := PoolAdvice{Component: c, Current: n, Want: n, Reason: x.reason, Why: x.why, TTFT: x.ttft, ITL: x.itl, Engines: x.engines}
 	agg := p.cfg.Mode == ModeAgg
 	if !x.decided && !(agg && x.bounds) {
@@ -289,7 +332,7 @@ func (p *Planner) loadBoth(s *Situation, props map[Component]proposal) Loop {
 	pools := []Component{PrefillPool, DecodePool}
 	var now, asked, bound, final [2]int
 	for i, c := range pools {
-		now[i] = s.of(c).present()
+		now[i] = s.of(c).replicas
 		asked[i] = now[i]
 		if props[c].decided {
 			asked[i] = props[c].want
@@ -410,7 +453,7 @@ func (p *Planner) throughput(s *Situation, pick func(*pool) *Model) Loop {
 	ready := true
 	for _, c := range pools {
 		x := p.pools[c]
-		a := PoolAdvice{Component: c, Current: s.of(c).present()}
+		a := PoolAdvice{Component: c, Current: s.of(c).replicas}
 		a.Want = a.Current
 		if bad {
 			a.Reason, a.Why = NoTrafficData, "no request came, so there is no average length to plan with"

@@ -328,6 +328,36 @@ func TestColdStartNote(t *testing.T) {
 	}
 }
 
+// TestQueueOnRankZero: a queue that is told on rank 0 alone is too much for it and nothing for the rest.
+func TestQueueOnRankZero(t *testing.T) {
+	ranks := func(queued int64) (out []Iteration) {
+		for r := range 4 {
+			out = append(out, Iteration{Worker: "1", Rank: r})
+		}
+		out[0].QueuedPrefillTokens = queued
+		return out
+	}
+	for _, c := range []struct {
+		target       Target
+		queued       int64
+		dynamo, ours int
+	}{
+		{TargetThroughput, 12000, 2, 1}, // 1.2 of the context's length, or 0.3 for each rank
+		{TargetSLA, 24000, 1, 2},        // three ranks look free, or all have 6000 tokens before them
+		{TargetSLA, 400, 1, 1},
+	} {
+		f := Fleet{Engines: ranks(c.queued), QueueOnRankZero: true}
+		a := taught(t, config(ModePrefill, c.target), handCaps).Advise(Situation{Prefill: f})
+		note := strings.Join(a.Notes, "; ")
+		if a.Load.Pools[0].Want != c.dynamo || (c.ours != c.dynamo) != strings.Contains(note, fmt.Sprintf("with rank 0's queue shared among its worker's ranks it would be %d", c.ours)) {
+			t.Errorf("%s, %d queued: %s; notes %q", c.target, c.queued, whys(a.Load), note)
+		}
+		if f.Engines[0].QueuedPrefillTokens != c.queued {
+			t.Error("what was handed in has changed")
+		}
+	}
+}
+
 func TestFleetCapacity(t *testing.T) {
 	caps := map[Component]Caps{PrefillPool: handCaps[PrefillPool], DecodePool: {MaxBatchedTokens: 8192, MaxKVTokens: 200_000}}
 	p := taught(t, config(ModeDisagg, TargetSLA), caps)

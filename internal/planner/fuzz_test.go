@@ -76,7 +76,7 @@ func FuzzObserve(f *testing.F) {
 			last = last[len(last)-6:]
 		}
 		hit := osl / isl
-		s := Situation{Prefill: Fleet{Engines: last}, Decode: Fleet{Engines: last}, Demand: &Demand{RequestsPerSecond: rate, ISL: isl, OSL: osl, HitRate: &hit}}
+		s := Situation{Prefill: Fleet{Engines: last}, Decode: Fleet{Engines: last, QueueOnRankZero: how > 127}, Demand: &Demand{RequestsPerSecond: rate, ISL: isl, OSL: osl, HitRate: &hit}}
 		p.Advise(s)
 		a := p.Advise(s)
 		answer := p.Capacity(Shape{ISL: isl, OSL: osl, HitRate: hit}, SLO{TTFT: 0.5, ITL: 0.05}, rate, map[Component]int{PrefillPool: 2, DecodePool: 3})

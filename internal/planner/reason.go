@@ -21,7 +21,6 @@ const (
 // Reasons of the throughput loop, beside unset and disabled.
 const (
 	NoTrafficData   Reason = "no_traffic_data"
-	PredictFailed   Reason = "predict_failed"
 	ModelNotReady   Reason = "model_not_ready"
 	PartnerNotReady Reason = "partner_not_ready"
 	SetLowerBound   Reason = "set_lower_bound"
