@@ -11,14 +11,16 @@ command -v node >/dev/null || missing+=("node 20 or newer")
 command -v npm  >/dev/null || missing+=("npm")
 
 # binary:package
-servers=(prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager chromium:chromium gcc:gcc promtool:prometheus python3:python3)
+servers=(prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager chromium:chromium gcc:gcc promtool:prometheus python3:python3 nats-server:nats-server)
 torch() { for p in python3 /usr/bin/python3; do "$p" -c 'import torch, numpy' 2>/dev/null && return 0; done; return 1; }
 msgpack() { for p in /usr/bin/python3 python3; do "$p" -c 'import msgpack' 2>/dev/null && return 0; done; return 1; }
+zmq() { for p in python3 /usr/bin/python3; do "$p" -c 'import zmq, msgpack' 2>/dev/null && return 0; done; return 1; }
 want=()
 for s in "${servers[@]}"; do
   command -v "${s%%:*}" >/dev/null || [ -x "/usr/sbin/${s%%:*}" ] || want+=("${s##*:}")
 done
 torch || want+=(python3-torch)
+zmq || want+=(python3-zmq python3-msgpack)
 msgpack || want+=(python3-msgpack)
 if [ ${#want[@]} -gt 0 ]; then
   if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
@@ -38,6 +40,7 @@ if [ ${#want[@]} -gt 0 ]; then
   done
   msgpack || missing+=("msgpack for python3 (Debian package python3-msgpack)")
   torch || missing+=("torch and numpy for python3 (Debian package python3-torch)")
+  zmq || missing+=("zmq and msgpack for python3 (Debian packages python3-zmq, python3-msgpack)")
 fi
 
 if command -v npm >/dev/null && [ ! -e web/node_modules/.package-lock.json ]; then

@@ -48,8 +48,17 @@ func python(t testing.TB) string {
 			return p
 		}
 	}
-	t.Skip("no python3 with zmq and msgpack: tools/test-deps.sh installs them")
+	missing(t, "python3 with zmq and msgpack")
 	return ""
+}
+
+// missing skips a test that needs what is not installed; with ROLLSCOPE_TEST_STRICT it fails.
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("ROLLSCOPE_TEST_STRICT") != "" {
+		t.Fatalf("no %s: tools/test-deps.sh installs it", what)
+	}
+	t.Skipf("no %s: tools/test-deps.sh installs it", what)
 }
 
 func startPeer(t testing.TB, args ...string) *pyPeer {
@@ -195,13 +204,9 @@ func (h *handmade) Drops() []Drop    { return nil }
 // capture returns a file of the collected captures, which are not a part of this repository.
 func capture(t testing.TB, name string) []byte {
 	t.Helper()
-	dir := os.Getenv("ROLLSCOPE_CAPTURES")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "..", "shared", "fixtures", "captures")
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "dynamo", name))
+	b, err := os.ReadFile(filepath.Join("../../../shared/fixtures/captures/dynamo", name))
 	if err != nil {
-		t.Skipf("captures are not here: %v", err)
+		t.Skip("the captures are not here")
 	}
 	return b
 }

@@ -25,7 +25,7 @@ type natsServer struct {
 func startNATS(t testing.TB, args ...string) *natsServer {
 	t.Helper()
 	if _, err := exec.LookPath("nats-server"); err != nil {
-		t.Skip("no nats-server: tools/test-deps.sh installs it")
+		missing(t, "nats-server")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

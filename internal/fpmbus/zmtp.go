@@ -14,7 +14,7 @@ import (
 )
 
 // This is the part of ZMTP 3.0 (rfc.zeromq.org/spec/23) that PUB and SUB need, with the NULL mechanism.
-// docs/decisions/0007-zmtp.md says why it is ours. We say that we speak 3.0, so that a peer sends
+// docs/decisions/0006-zmtp.md says why it is ours. We say that we speak 3.0, so that a peer sends
 // subscriptions as messages; those that come as commands of 3.1 are understood too.
 
 const (
