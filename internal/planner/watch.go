@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -32,30 +33,53 @@ const (
 	Broken    DriftState = "broken" // a change was noticed and too few passes have come since to know the new line
 )
 
-// The watch is a two-sided CUSUM of the standardised residuals of passes that the reference has not seen.
-// With these numbers a shift of 1.2 standard deviations is noticed within 64 passes and one of 4 within 4,
-// while noise alone needs some 10^11 passes; one pass counts for 4 deviations at most, so that a pause of the
-// machine is no change.
+// The watch compares a pass with passes like it, not with the line: a line is only near the truth (attention
+// grows with the square, batches are padded), and traffic that stays at one load for a while would look like a
+// change of the engine. So the features are cut into cells of a third of an octave, each cell remembers the mean
+// duration and its spread, and the line only bridges the way from a cell's mean to the pass.
+//
+// The residuals, in standard deviations, go into a two-sided CUSUM. With these numbers a shift of two deviations
+// is noticed within some 25 passes and one of four within five; one pass counts for four deviations at most,
+// so that a pause of the machine is no change.
 const (
-	watchFrom   = 32   // samples before the watch begins
-	watchFresh  = 64   // passes after which the reference is fitted anew while all is calm
-	watchSlack  = 1.0  // deviations that are forgiven on each pass
+	watchFrom   = 32   // passes in known cells before the watch begins, to learn their spread
+	watchKnown  = 4    // passes that make a cell known
+	watchMemory = 256  // passes after which a cell's mean forgets
+	watchPrior  = 16   // passes' worth of trust in the spread of all cells, in a cell's own
+	watchSlope  = 64   // passes after which the slopes are taken anew
+	watchSlack  = 1.5  // deviations that are forgiven on each pass
 	watchLimit  = 12.0 // what must come together
 	watchClip   = 4.0
-	watchFloor  = 0.02 // a residual below 2 % is noise even on an engine without any
-	toDeviation = 1.4826
+	watchFloor  = 0.02   // a residual below 2 % is noise even on an engine without any
+	toDeviation = 1.4826 // a normal spread's deviation over its median absolute residual
+	meanToDev   = 1.2533 // and over its mean absolute residual
 )
 
 type watch struct {
-	ready    bool
-	ref      Line
-	sigma    float64 // standard deviation of a residual, seconds
-	relative float64 // and as a share of the prediction: where noise grows with the work, this is the larger one
-	age      int     // passes since the reference was fitted
+	at    map[[2]int16]int // where a cell stands in cells
+	cells []cell           // at most one for each third of an octave of each feature
+	slope [2]float64       // seconds per unit, of a line through the cells' means
+	age   int              // passes until the slopes are taken anew
+	work  []float64
+	means []sample
+
+	first  []float64 // the first residuals, as shares, until there are watchFrom
+	spread float64   // deviation of a residual as a share of the duration, over all cells; 0 while it is not known
+	fresh  bool      // a change was noticed and too few passes have been compared since
 
 	slower, faster cusum
+	compared       int // passes since the last change that had a cell to be compared with
 	changes        int
 	last           *Change
+}
+
+// cell is what is known of passes that do about the same.
+type cell struct {
+	n      int
+	x      [2]float64 // mean
+	y      float64    // mean, seconds
+	spread float64    // mean absolute residual as a share
+	first  [watchKnown]sample
 }
 
 type cusum struct {
@@ -74,27 +98,62 @@ func (c *cusum) add(z, ratio float64, pass uint64) bool {
 	return c.sum > watchLimit
 }
 
+func cellOf(x [2]float64) [2]int16 {
+	return [2]int16{int16(3 * math.Log2(1+x[0])), int16(3 * math.Log2(1+x[1]))}
+}
+
 // see looks at a pass before the model has it, and returns a change when this pass makes it one.
 func (w *watch) see(m *Model, s sample) *Change {
-	if !w.ready {
-		w.learn(m)
-		if !w.ready {
-			return nil
+	if w.age--; w.age < 0 {
+		w.age = watchSlope
+		w.takeSlope(m.samples.dims)
+	}
+	k := cellOf(s.x)
+	i, known := w.at[k]
+	if !known {
+		if w.at == nil {
+			w.at = map[[2]int16]int{}
 		}
+		i = len(w.cells)
+		w.at[k] = i
+		w.cells = append(w.cells, cell{})
 	}
-	expected, far := w.ref.At(s.x), w.ref.leverage(s.x)
-	if math.IsInf(far, 1) {
-		return nil // nothing like it was seen: that says nothing about the line
+	c := &w.cells[i]
+	if c.n < watchKnown {
+		if c.begin(s); len(w.cells) <= 32 {
+			w.age = 0 // the first cells tell most about the slopes
+		}
+		return nil
 	}
-	w.age++
-	dev := w.deviation(expected) * math.Sqrt(1+far)
-	z := math.Max(-watchClip, math.Min(watchClip, (s.y-expected)/dev))
+	expected := c.y + w.slope[0]*(s.x[0]-c.x[0]) + w.slope[1]*(s.x[1]-c.x[1])
+	expected = math.Max(minPrediction, expected)
+	off := (s.y - expected) / expected
+	if w.spread == 0 {
+		if w.first = append(w.first, math.Abs(off)); len(w.first) == watchFrom {
+			w.spread, w.first = math.Max(1e-9, median(w.first)*toDeviation), nil
+		}
+		c.learn(s, expected*(1+math.Max(-0.5, math.Min(0.5, off))), math.Min(0.5, math.Abs(off)))
+		return nil
+	}
+	own := c.spread * meanToDev
+	n := float64(c.n)
+	// Until the cells tell the slopes, the way from a cell's mean can mislead: by as much as x differs, since
+	// a duration grows at most in proportion to a feature.
+	way := 0.0
+	for j := 0; j < m.samples.dims && len(w.means) <= 6*m.samples.dims; j++ {
+		way += math.Abs(s.x[j]-c.x[j]) / math.Max(1, c.x[j])
+	}
+	dev := way + math.Max(watchFloor, math.Sqrt((n*own*own+watchPrior*w.spread*w.spread)/(n+watchPrior)))
+	z := math.Max(-watchClip, math.Min(watchClip, off/(dev*math.Sqrt(1+1/n))))
+	kept := math.Abs(z) * dev
+	w.spread += (kept*meanToDev - w.spread) / watchMemory
+	c.learn(s, expected*(1+z*dev), kept)
+	if w.compared++; w.compared >= watchFrom {
+		w.fresh = false
+	}
 	ratio := s.y / expected
 	slow, fast := w.slower.add(z, ratio, s.seq), w.faster.add(-z, ratio, s.seq)
 	if !slow && !fast {
-		if w.age >= watchFresh && math.Max(w.slower.sum, w.faster.sum) < watchLimit/4 {
-			w.learn(m)
-		}
 		return nil
 	}
 	by := w.slower
@@ -103,57 +162,54 @@ func (w *watch) see(m *Model, s sample) *Change {
 	}
 	w.changes++
 	w.last = &Change{Pass: s.seq, Since: by.since, Factor: by.ratio / float64(by.n)}
-	w.ready, w.slower, w.faster = false, cusum{}, cusum{}
+	w.fresh, w.compared, w.slower, w.faster = true, 0, cusum{}, cusum{}
+	clear(w.at) // what came before says nothing of what comes
+	w.cells = w.cells[:0]
 	m.samples.prune(by.since)
 	m.stale = true
 	return w.last
 }
 
-// learn makes the model's present samples the reference. It is fitted so that single stalled passes have
-// little say (Huber's estimate: residuals beyond two deviations are cut to that and the line is fitted again).
-func (w *watch) learn(m *Model) {
-	if m.samples.total < min(watchFrom, m.samples.max) || !m.fit() {
-		return
+// takeSlope lays a line through the cells: unlike the model's, no stalled pass can turn it.
+func (w *watch) takeSlope(dims int) {
+	w.means = w.means[:0]
+	for i := range w.cells {
+		if c := &w.cells[i]; c.n >= watchKnown {
+			w.means = append(w.means, sample{x: c.x, y: c.y})
+		}
 	}
-	m.scratch = m.samples.appendTo(m.scratch[:0])
-	cut := slices.Clone(m.scratch)
-	off, rel := make([]float64, len(cut)), make([]float64, len(cut))
-	line := m.line
-	for range 20 {
-		for i, s := range m.scratch {
-			at := line.At(s.x)
-			off[i] = math.Abs(s.y - at)
-			rel[i] = off[i] / at
-		}
-		w.sigma, w.relative = median(off)*toDeviation, median(rel)*toDeviation
-		moved := false
-		for i, s := range m.scratch {
-			at := line.At(s.x)
-			most := 2 * w.deviation(at)
-			y := math.Max(at-most, math.Min(at+most, s.y))
-			moved = moved || math.Abs(y-cut[i].y) > 1e-4*at
-			cut[i].y = y
-		}
-		if !moved {
-			break
-		}
-		line, m.work = fitLine(m.samples.dims, cut, m.work)
-	}
-	w.ref, w.ready, w.age = line, true, 0
+	var l Line
+	l, w.work = fitLine(dims, w.means, w.work)
+	w.slope = [2]float64{math.Max(0, l.Coef[0]), math.Max(0, l.Coef[1])}
 }
 
-// deviation is how far a pass of the expected duration usually is from it, seconds.
-func (w *watch) deviation(expected float64) float64 {
-	return math.Max(w.sigma, math.Max(w.relative, watchFloor)*expected)
+// begin takes in one of a cell's first passes; from the last of them the middle ones become its means.
+func (c *cell) begin(s sample) {
+	c.first[c.n] = s
+	if c.n++; c.n < watchKnown {
+		return
+	}
+	slices.SortFunc(c.first[:], func(a, b sample) int { return cmp.Compare(a.y, b.y) })
+	a, b := &c.first[watchKnown/2-1], &c.first[watchKnown/2]
+	c.x, c.y = [2]float64{(a.x[0] + b.x[0]) / 2, (a.x[1] + b.x[1]) / 2}, (a.y+b.y)/2
+}
+
+// learn moves a cell's means towards a pass; y is its duration less what is beyond all others.
+func (c *cell) learn(s sample, y, off float64) {
+	c.n = min(c.n+1, watchMemory)
+	n := float64(c.n)
+	c.x[0] += (s.x[0] - c.x[0]) / n
+	c.x[1] += (s.x[1] - c.x[1]) / n
+	c.y += (y - c.y) / n
+	c.spread += (off - c.spread) / n
 }
 
 func (w *watch) report() Drift {
 	d := Drift{State: Holds, Changes: w.changes, Last: w.last, Pressure: math.Min(1, math.Max(w.slower.sum, w.faster.sum)/watchLimit)}
 	switch {
-	case w.ready:
-	case w.last != nil:
+	case w.fresh:
 		d.State = Broken
-	default:
+	case w.spread == 0:
 		d.State = Unwatched
 	}
 	return d

@@ -163,6 +163,23 @@ func TestNoFalseChange(t *testing.T) {
 			}
 		}
 	}
+	// Prompts of about one length for a while, on an engine whose attention grows with the square: the line is
+	// only near the truth, and nothing has changed.
+	for _, square := range []float64{0, 1e-9, 2e-9} {
+		for _, stay := range []int{1, 50, 500} {
+			r, p, length := rand.New(rand.NewPCG(3, 1)), watched(t, Prefill), 0.0
+			for i := range n / 2 {
+				if i%stay == 0 {
+					length = 100 + r.Float64()*8000
+				}
+				x := length * (0.98 + 0.04*r.Float64())
+				w := (0.01 + 4e-5*x + square*x*x) * (1 + 0.03*r.NormFloat64())
+				if _, ch := p.Observe(PrefillPool, Iteration{WallTime: w, NumPrefillRequests: 1, SumPrefillTokens: int64(x)}); ch != nil {
+					t.Fatalf("square %g, %d passes at a load: %+v at pass %d", square, stay, *ch, i)
+				}
+			}
+		}
+	}
 	// A night of small batches, then the day.
 	for _, e := range engines(0.03, 12) {
 		p := watched(t, e.role)

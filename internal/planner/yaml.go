@@ -96,7 +96,8 @@ func ParseNode(path string, n *yaml.Node) (Config, []string, error) {
 		n = n.Alias
 	}
 	if n == nil || n.Kind == 0 || n.Kind == yaml.DocumentNode || n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return r.cfg, nil, r.cfg.settle()
+		err := r.cfg.settle()
+		return r.cfg, nil, err
 	}
 	if n.Kind != yaml.MappingNode {
 		r.fail(n, "the planner's settings must be a mapping such as \"mode: disagg\"")
