@@ -125,7 +125,16 @@ func (w *watch) see(m *Model, s sample) *Change {
 		}
 		return nil
 	}
-	expected := c.y + w.slope[0]*(s.x[0]-c.x[0]) + w.slope[1]*(s.x[1]-c.x[1])
+	// A duration grows at most in proportion to a feature. Until there are enough cells to tell the slopes, the
+	// way from the cell's mean may mislead by as much.
+	expected, way := c.y, 0.0
+	for j := range c.x {
+		d := s.x[j] - c.x[j]
+		expected += math.Min(w.slope[j], c.y/math.Max(1, c.x[j])) * d
+		if len(w.means) <= 6*m.samples.dims {
+			way += math.Abs(d) / math.Max(1, c.x[j])
+		}
+	}
 	expected = math.Max(minPrediction, expected)
 	off := (s.y - expected) / expected
 	if w.spread == 0 {
@@ -137,12 +146,6 @@ func (w *watch) see(m *Model, s sample) *Change {
 	}
 	own := c.spread * meanToDev
 	n := float64(c.n)
-	// Until the cells tell the slopes, the way from a cell's mean can mislead: by as much as x differs, since
-	// a duration grows at most in proportion to a feature.
-	way := 0.0
-	for j := 0; j < m.samples.dims && len(w.means) <= 6*m.samples.dims; j++ {
-		way += math.Abs(s.x[j]-c.x[j]) / math.Max(1, c.x[j])
-	}
 	dev := way + math.Max(watchFloor, math.Sqrt((n*own*own+watchPrior*w.spread*w.spread)/(n+watchPrior)))
 	z := math.Max(-watchClip, math.Min(watchClip, off/(dev*math.Sqrt(1+1/n))))
 	kept := math.Abs(z) * dev

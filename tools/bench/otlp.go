@@ -19,7 +19,7 @@ import (
 )
 
 // otlpSpans is how many spans are sent to each program: some seconds of a fast one.
-const otlpSpans = 200_000
+const otlpSpans = 1_000_000
 
 // otlpTraces is what a span costs from the socket on: with tail sampling as it is by default, with everything
 // stored, and in a collector that samples the same traces. Per core means per second of processor time, of all
