@@ -37,6 +37,7 @@ type Status struct {
 	LastGap     int64  // when messages were last found missing; 0 for never
 	Restarts    uint64
 	LastRestart int64  // 0 for never
+	Interleaved uint64 // passes and heartbeats that came in turns with those of another sender of the same name
 	Implausible uint64 // passes whose time cannot be one, see [Pass.Seconds]; they are in Passes
 	LossUnknown bool   // the messages have no counter, or are a sample: losses cannot be seen
 
@@ -101,6 +102,11 @@ func (r *rank) report(now int64, opt Options) Status {
 		s.Notices = append(s.Notices, "worker_id is empty: Dynamo's planner throws these messages away; name the worker with --forward-pass-metrics-worker-id")
 	} else if _, err := ParseWorkerID(r.key.Worker, DecimalID); err != nil {
 		s.Notices = append(s.Notices, fmt.Sprintf("worker_id %q is not a decimal number: it joins no Dynamo metric", r.key.Worker))
+	}
+	if s.Interleaved >= often {
+		s.Notices = append(s.Notices, "two senders take turns under this name: two engines have one worker_id and dp_rank, or one engine is heard on two ways that are seconds apart")
+	} else if s.Restarts >= often && now-slices.Min(r.restarts[:]) <= int64(time.Minute) {
+		s.Notices = append(s.Notices, fmt.Sprintf("it began anew %d times within a minute: it crashes, or two engines have one worker_id and dp_rank", often))
 	}
 	if s.Implausible > 0 {
 		s.Notices = append(s.Notices, fmt.Sprintf("%d passes claim to have taken more than an hour: the emitter writes the time of day, not a duration", s.Implausible))

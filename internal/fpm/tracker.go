@@ -154,24 +154,27 @@ type SourceStatus struct {
 const (
 	beats = 8
 	walls = 16
+	// often is how many restarts within a minute are more than an engine that crashes makes.
+	often = 4
 	// longWall is the longest pass, in seconds, that a rhythm is made of.
 	longWall = 60
 )
 
 // rank is one scheduler.
 type rank struct {
-	key    Key
-	hop    stream
-	last   Pass
-	at     int64 // when the newest message came
-	pass   int64 // when the newest pass came; 0 for never
-	first  int64
-	beat   [beats]int64 // ns between heartbeats that followed each other
-	beatN  int
-	wall   [walls]float64
-	wallN  int
-	queued bool // something has waited at this rank
-	status Status
+	key      Key
+	hop      stream
+	last     Pass
+	at       int64 // when the newest message came
+	pass     int64 // when the newest pass came; 0 for never
+	first    int64
+	beat     [beats]int64 // ns between heartbeats that followed each other
+	beatN    int
+	wall     [walls]float64
+	wallN    int
+	restarts [often]int64
+	queued   bool // something has waited at this rank
+	status   Status
 }
 
 // source returns what is known of a source.
@@ -267,12 +270,15 @@ func (t *Tracker) Observe(now int64, from Origin, p *Pass) Observation {
 		if a == late && counted {
 			st.Filled++
 		}
+	case other:
+		st.Interleaved++
 	case restarted:
 		// A publisher of messages without a counter that begins anew need not be an engine that did.
 		if counted {
 			out.Restart = true
 			st.Restarts++
 			st.LastRestart = now
+			r.restarts[(st.Restarts-1)%often] = now
 			r.forgetRhythm()
 		}
 	}

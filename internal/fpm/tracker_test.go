@@ -59,6 +59,9 @@ func TestStaleByItsOwnRhythm(t *testing.T) {
 		{"slow heartbeats, dead", []say{{0, beat("1", 0, 0)}, {20 * second, beat("1", 0, 1)}, {40 * second, beat("1", 0, 2)}}, 101 * second, Stale},
 		{"fast heartbeats", []say{{0, beat("1", 0, 0)}, {second / 10, beat("1", 0, 1)}, {second / 5, beat("1", 0, 2)}}, second/5 + 2*second, Stale},
 		{"a heartbeat after a lost one is no rhythm", []say{{0, beat("1", 0, 0)}, {60 * second, beat("1", 0, 60)}}, 65 * second, Stale},
+		{"an hour's pass makes no hour's silence", []say{{0, busyPass("1", 0, 0, 3000, 8)}}, 301 * second, Stale},
+		{"a restart ends a rhythm", []say{{0, beat("1", 0, 0)}, {20 * second, beat("1", 0, 1)}, {40 * second, beat("1", 0, 0)}}, 44 * second, Stale},
+		{"a clock that steps back", []say{{0, beat("1", 0, 0)}, {-10 * second, beat("1", 0, 1)}}, 2 * second, Idle},
 		{"the time of day instead of a duration makes no rhythm", []say{{0, busyPass("1", 0, 0, 1.7e9, 8)}}, 4 * second, Stale},
 	} {
 		tr := NewTracker(Options{})
@@ -142,6 +145,63 @@ func TestIdleRestart(t *testing.T) {
 	}
 }
 
+// An old counter that was missing is late only for a while; after that it is another life's. So is one
+// that jumps further than messages can be lost.
+func TestLateOrRestarted(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		counters []uint64
+		then     uint64
+		after    int64
+		restart  bool
+	}{
+		{"was missing", []uint64{5, 6, 8}, 7, second, false},
+		{"was missing, long ago", []uint64{5, 6, 8}, 7, 3 * second, true},
+		{"before the first", []uint64{5, 6, 8}, 4, second, false},
+		{"before the first, long after", []uint64{5, 6, 8}, 4, 3 * second, true},
+		{"further back than is remembered", []uint64{1000}, 1000 - window, second, true},
+		{"a jump", []uint64{5}, maxLoss + 5, second, false},
+		{"too far a jump", []uint64{5}, maxLoss + 6, second, true},
+	} {
+		tr := NewTracker(Options{})
+		now := t0
+		for i, n := range c.counters {
+			now += 1e6
+			tr.Observe(now, Origin{}, busyPass("1", 0, n, 0.01+float64(i)/1000, 1))
+		}
+		if o := tr.Observe(now+c.after, Origin{}, busyPass("1", 0, c.then, 0.5, 1)); o.Restart != c.restart || o.Duplicate {
+			t.Errorf("%s: %+v", c.name, o)
+		}
+	}
+}
+
+// Two engines under one name are neither restarts without end nor losses.
+func TestTwoEnginesUnderOneName(t *testing.T) {
+	tr := NewTracker(Options{})
+	now := t0
+	for i := range uint64(500) {
+		now += 5e6
+		tr.Observe(now, Origin{Source: "s"}, busyPass("1", 0, 100_000+i, 0.010+float64(i)*1e-6, 4))
+		now += 5e6
+		tr.Observe(now, Origin{Source: "s"}, busyPass("1", 0, 7+i, 0.020+float64(i)*1e-6, 4))
+	}
+	s := one(t, tr, now)
+	if s.Restarts != 1 || s.Missing != 0 || s.Passes != 1000 || s.Interleaved != 998 || len(s.Notices) != 1 || !strings.Contains(s.Notices[0], "two senders take turns") {
+		t.Errorf("%+v", s)
+	}
+	// One that crashes again and again is said to.
+	tr = NewTracker(Options{})
+	for i := range 5 {
+		tr.Observe(t0+int64(i)*10*second, Origin{Source: "s"}, beat("1", 0, 0))
+	}
+	if s := one(t, tr, t0+41*second); s.Restarts != 4 || len(s.Notices) == 0 || !strings.Contains(s.Notices[0], "4 times within a minute") {
+		t.Errorf("%+v", s)
+	}
+	if s := one(t, tr, t0+100*second); strings.Contains(strings.Join(s.Notices, ""), "within a minute") {
+		t.Errorf("%+v", s.Notices)
+	}
+}
+
 // A pass that is not emitted because its timer was not ready is neither a gap nor a stall; the busy time
 // is then a lower bound.
 func TestSkippedEmission(t *testing.T) {
@@ -160,6 +220,11 @@ func TestSkippedEmission(t *testing.T) {
 	}
 	if !s.BusyIsLowerBound || s.Unmeasured != 2 || s.UnmeasuredSeconds < 0.03 || s.UnmeasuredSeconds > 0.05 {
 		t.Errorf("busy %g s, unmeasured %g s in %d places, lower bound %t", s.BusySeconds, s.UnmeasuredSeconds, s.Unmeasured, s.BusyIsLowerBound)
+	}
+	tr = NewTracker(Options{})
+	tr.Observe(t0, Origin{Source: "s"}, busyPass("1", 0, 0, 1.7e9, 8))
+	if s := one(t, tr, t0); !s.BusyIsLowerBound || s.BusySeconds != 0 || s.Implausible != 1 || s.Passes != 1 {
+		t.Errorf("the time of day as a duration: %+v", s)
 	}
 	// Without any, it is exact. Idle time between requests is not unmeasured.
 	tr = NewTracker(Options{})
@@ -303,8 +368,10 @@ func TestImbalanceOfPrefill(t *testing.T) {
 		tr.Observe(t0, Origin{}, p)
 	}
 	tr.Observe(t0, Origin{}, beat("2", 0, 0))
+	tr.Observe(t0, Origin{}, busyPass("3", 0, 0, 0.01, 1))
+	tr.Observe(t0, Origin{}, beat("3", 1, 0))
 	w := tr.Workers(t0)
-	if w[0].Imbalance != 1.5 || w[1].Imbalance != 0 || w[1].QueueRule != QueueSingle || w[1].State != Idle {
+	if w[0].Imbalance != 1.5 || w[1].Imbalance != 0 || w[1].QueueRule != QueueSingle || w[1].State != Idle || w[2].State != Working || w[2].Imbalance != 2 {
 		t.Errorf("%+v", w)
 	}
 }

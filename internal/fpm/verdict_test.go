@@ -144,6 +144,15 @@ func TestCaseF07(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 	}
+	// Nor is a small one worth a word.
+	for _, n := range []uint64{17, 21, 15} {
+		w = QueueWatch{}
+		for i := range int64(100) {
+			if d, ok := w.Compare(t0+i*second, Decode, PassQueue(Decode, Queued{DecodeRequests: n}), scraped); ok {
+				t.Fatalf("%+v", d)
+			}
+		}
+	}
 	// Nothing is compared with what is unknown.
 	for i := range int64(100) {
 		if d, ok := w.Compare(t0+i*second, Decode, PassQueue(Decode, Queued{}), ScrapedQueue(Decode, Scraped{Prealloc: number(50)})); ok {
