@@ -168,7 +168,10 @@ func (p *eventPart) drops() []api.Drop {
 	}
 	_, sampled := p.sampling.stats()
 	for _, d := range sampled {
-		add(d.Source, d.Reason, d.Count)
+		// What sampling throws away is what it is for: it is counted in rollscope_tailsample_* and shown beside what is kept.
+		if !strings.HasPrefix(d.Reason, "sampled_away") {
+			add(d.Source, d.Reason, d.Count)
+		}
 	}
 	for _, d := range p.push.Drops() {
 		add(d.Source, d.Reason, d.Count)

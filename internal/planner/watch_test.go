@@ -203,6 +203,31 @@ func TestNoFalseChange(t *testing.T) {
 	}
 }
 
+// TestNoFalseChangeAtStart: a watch that knows little yet, at loads that stay, sees no changes either.
+func TestNoFalseChangeAtStart(t *testing.T) {
+	for seed := range uint64(100) {
+		for i, noise := range []float64{0.01, 0.05, 0.12} {
+			for _, e := range engines(noise, seed+50) {
+				p, r, base := watched(t, e.role), rand.New(rand.NewPCG(seed, 9)), Iteration{}
+				stay := []int{1, 10, 40, 200}[(seed+uint64(i))%4]
+				for n := range 500 {
+					if n%stay == 0 {
+						base = e.pass()
+					}
+					it, f := base, 0.97+0.06*r.Float64()
+					it.SumPrefillTokens, it.SumDecodeKVTokens = int64(float64(base.SumPrefillTokens)*f), int64(float64(base.SumDecodeKVTokens)*f)
+					m := Model{role: e.role}
+					x := m.features(&it)
+					it.WallTime = (e.a[0] + e.a[1]*x[0] + e.a[2]*x[1] + 2.5e-14*x[1]*x[1]) * math.Max(0.2, 1+noise*r.NormFloat64())
+					if _, c := p.Observe(poolOf(e.role), it); c != nil {
+						t.Fatalf("%s, seed %d, noise %g, %d passes at a load: %+v at pass %d", e.role, seed, noise, stay, *c, n)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestColdStart(t *testing.T) {
 	e := engines(0.01, 4)[0]
 	p := watched(t, Prefill)
