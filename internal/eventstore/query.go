@@ -39,7 +39,15 @@ type QueryError struct {
 }
 
 func (e *QueryError) Error() string {
-	return fmt.Sprintf("the event store refuses %q: %s", e.Query, e.Words)
+	const most = 300 // of either: queries of ours may have thousands of values, and the server repeats them
+	return fmt.Sprintf("the event store refuses %q: %s", cut(e.Query, most), cut(e.Words, most))
+}
+
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 // MaxQueryBytes is how long a query may be: a list of values that is longer must be asked in parts.
