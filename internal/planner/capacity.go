@@ -42,6 +42,7 @@ type Capacity struct {
 	Batch             int     // requests decoding at once; 0 for prefill
 	Meets             bool    // false: even the least load breaks the promise, and this is that load's rate
 	Bound             Bound
+	Outside           bool // ours: that load lies well beyond all that was seen, so the line guesses
 }
 
 // Capacity finds the most requests a second that one engine carries within the promise, as Dynamo does:
@@ -70,7 +71,7 @@ func (m *Model) prefillCapacity(shape Shape, slo SLO, caps Caps) (Capacity, bool
 		perPass = math.Min(isl, float64(caps.MaxBatchedTokens))
 	}
 	t := m.chunks(isl, perPass, 0)
-	return Capacity{RequestsPerSecond: 1 / t, TTFT: t, Meets: t <= slo.TTFT, Bound: BoundCompute}, true
+	return Capacity{RequestsPerSecond: 1 / t, TTFT: t, Meets: t <= slo.TTFT, Bound: BoundCompute, Outside: m.line.Outside([2]float64{perPass})}, true
 }
 
 // limit turns a number of requests into a batch size of at least one.
@@ -93,7 +94,8 @@ func (m *Model) decodeCapacity(shape Shape, slo SLO, caps Caps) (Capacity, bool)
 	at := func(b int) float64 { return m.line.At([2]float64{float64(b), float64(b) * ctx}) }
 	best, t := 1, at(1)
 	out := func(meets bool) (Capacity, bool) {
-		return Capacity{RequestsPerSecond: float64(best) / (shape.OSL * t), ITL: t, Batch: best, Meets: meets, Bound: bound}, true
+		return Capacity{RequestsPerSecond: float64(best) / (shape.OSL * t), ITL: t, Batch: best, Meets: meets, Bound: bound,
+			Outside: m.line.Outside([2]float64{float64(best), float64(best) * ctx})}, true
 	}
 	if t > slo.ITL {
 		bound = BoundITL
@@ -144,7 +146,7 @@ func (m *Model) aggCapacity(shape Shape, slo SLO, caps Caps) (Capacity, bool) {
 	if lo < most {
 		bound = BoundBalance
 	}
-	out := Capacity{Bound: bound, Meets: true}
+	out, at := Capacity{Bound: bound, Meets: true}, [2]float64{}
 	for b := 1; b <= lo; b++ {
 		kv := float64(b) * ctx
 		perPass := math.Min(float64(b)*effective/math.Max(1, shape.OSL), float64(mbt))
@@ -159,6 +161,7 @@ func (m *Model) aggCapacity(shape Shape, slo SLO, caps Caps) (Capacity, bool) {
 			break
 		}
 		out.RequestsPerSecond, out.TTFT, out.ITL, out.Batch = float64(b)/(shape.OSL*t), ttft, t, b
+		at = [2]float64{perPass, kv}
 		if late || slow {
 			out.Meets, out.Bound = false, BoundITL
 			if late {
@@ -167,6 +170,7 @@ func (m *Model) aggCapacity(shape Shape, slo SLO, caps Caps) (Capacity, bool) {
 			break
 		}
 	}
+	out.Outside = m.line.Outside(at)
 	return out, true
 }
 

@@ -12,6 +12,7 @@ type Line struct {
 	mean [2]float64
 	axis [2][2]float64 // directions in which the samples spread, one a row
 	size [2]float64    // how far they spread along it (singular values); 0 when they do not
+	far  float64       // the greatest leverage among the samples
 }
 
 // minPrediction is Dynamo's floor: a pass takes some time, whatever the line says.
@@ -45,6 +46,9 @@ func (l *Line) leverage(x [2]float64) float64 {
 	}
 	return h
 }
+
+// Outside reports whether a pass lies well beyond all that the line was fitted on, so that it guesses there.
+func (l *Line) Outside(x [2]float64) bool { return l.leverage(x) > 2*l.far }
 
 // rank is the number of directions in which the samples spread.
 func (l *Line) rank() (r int) {

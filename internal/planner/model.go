@@ -150,6 +150,9 @@ func (m *Model) fit() bool {
 	}
 	m.scratch = m.samples.appendTo(m.scratch[:0])
 	m.line, m.work = fitLine(m.samples.dims, m.scratch, m.work)
+	for i := range m.scratch {
+		m.line.far = math.Max(m.line.far, m.line.leverage(m.scratch[i].x))
+	}
 	m.state, m.clipped = Fitted, false
 	for i := 0; i < m.line.Dims; i++ {
 		switch {

@@ -150,6 +150,12 @@ func TestCapacityByHand(t *testing.T) {
 	if got, ok := a.Capacity(mixed, SLO{TTFT: 0.001, ITL: 1}, Caps{MaxBatchedTokens: 8192}); !ok || got.Meets || got.Batch != 1 || got.Bound != BoundTTFT {
 		t.Errorf("a promise that nothing keeps gives %+v, %v", got, ok)
 	}
+	// Samples reach from 1000 to 8000 tokens: 30000 in one pass is a guess, 3000 is none.
+	for isl, want := range map[float64]bool{3000: false, 8000: false, 30000: true} {
+		if got, _ := p.Capacity(Shape{ISL: isl}, slo, Caps{}); got.Outside != want {
+			t.Errorf("%g tokens are outside: %v, want %v", isl, got.Outside, want)
+		}
+	}
 	for _, bad := range []Shape{{}, {ISL: math.NaN(), OSL: 1}, {ISL: -1, OSL: 1}, {ISL: math.Inf(1), OSL: 1}} {
 		for _, m := range []*Model{p, d, a} {
 			if got, ok := m.Capacity(bad, slo, Caps{MaxBatchedTokens: 8192}); ok {
