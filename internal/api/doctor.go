@@ -40,7 +40,7 @@ func (a *API) getDoctorTracing(r *http.Request) (any, error) {
 	return e, nil
 }
 
-// tracesLookedAt is how many of the newest traces are looked at for how spans hang together.
+// tracesLookedAt is how many of the newest traces are looked at for requests that stand in several.
 const tracesLookedAt = 500
 
 // tracingEvidence collects what is known. looked says in words how much that is.
@@ -195,36 +195,26 @@ func (a *API) tracedEngines(ctx context.Context, from, to time.Time, senders []t
 
 // lookAtTraces looks at how the spans of the newest traces hang together.
 func (a *API) lookAtTraces(ctx context.Context, from, to time.Time, ev *diagnose.TracingEvidence) error {
+	cov, err := a.traceCoverage(ctx, from.UnixNano(), to.UnixNano())
+	if err != nil {
+		return err
+	}
+	ev.Traces, ev.Orphaned, ev.WithoutEngine = cov.Traces, cov.Orphaned, map[string]int{}
+	for _, s := range cov.Services() {
+		for _, sender := range ev.Services {
+			if sender.Name == s.Service && !sender.SGLang {
+				ev.WithoutEngine[s.Service] = s.Lacking
+			}
+		}
+	}
 	res, err := a.Traces.Search(ctx, tracestore.Query{From: from.UnixNano(), To: to.UnixNano(), Limit: tracesLookedAt, SpansPerTrace: 1, Order: tracestore.Newest})
 	if err != nil {
 		return err
 	}
-	engines := map[string]bool{}
-	for _, s := range ev.Services {
-		engines[s.Name] = s.SGLang
-	}
-	ev.Traces = len(res.Traces)
-	ev.WithoutEngine = map[string]int{}
 	byRequest := map[string]int{}
 	for i := range res.Traces {
-		t := &res.Traces[i]
-		if t.Orphans {
-			ev.Orphaned++
-		}
-		if t.RID != "" {
-			byRequest[t.RID]++
-		}
-		has := false
-		for name := range t.Services {
-			has = has || engines[name]
-		}
-		if has {
-			continue
-		}
-		for _, s := range ev.Services {
-			if _, in := t.Services[s.Name]; in && s.Dynamo {
-				ev.WithoutEngine[s.Name]++
-			}
+		if rid := res.Traces[i].RID; rid != "" {
+			byRequest[rid]++
 		}
 	}
 	for _, n := range byRequest {
