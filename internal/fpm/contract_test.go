@@ -516,6 +516,16 @@ func FuzzDecodeJSON(f *testing.F) {
 	})
 }
 
+func TestKeysSayHowLongTheyAre(t *testing.T) {
+	for _, k := range append(messageKeys[:], partKeys[:]...) {
+		w := writer{}
+		w.text(k[1:])
+		if string(w.b) != k {
+			t.Errorf("%q, want %q", k, w.b)
+		}
+	}
+}
+
 // Reading messages of known workers costs no memory, however many workers there are.
 func TestDecodeDoesNotAllocate(t *testing.T) {
 	var payloads [][]byte

@@ -84,32 +84,71 @@ func (d *Decoder) Decode(payload []byte, p *Pass) error {
 	return nil
 }
 
+// The fields' keys as they are written, with the byte before them that says how long they are. Emitters
+// write them in this order, so the next one is looked for first; any other order is read as well.
+var (
+	messageKeys = [...]string{
+		"\xa7version", "\xa9worker_id", "\xa7dp_rank", "\xaacounter_id", "\xa9wall_time",
+		"\xb2scheduled_requests", "\xafqueued_requests", "\xactiming_scope",
+	}
+	partKeys = [...]string{
+		"\xb4num_prefill_requests", "\xb2sum_prefill_tokens", "\xb2var_prefill_length", "\xb5sum_prefill_kv_tokens",
+		"\xb3num_decode_requests", "\xb4sum_decode_kv_tokens", "\xb4var_decode_kv_tokens",
+	}
+)
+
+// unknown is the place of a key that the schema does not have.
+const unknown = 255
+
+// key returns the place of a key in keys; first is where to look first.
+func (r *reader) key(keys []string, first int) int {
+	if first < len(keys) && r.next(keys[first]) {
+		return first
+	}
+	name := r.bytes()
+	if r.err != nil {
+		return unknown
+	}
+	for i, k := range keys {
+		if k[1:] == string(name) {
+			return i
+		}
+	}
+	return unknown
+}
+
 func (d *Decoder) message(r *reader, n int, p *Pass) {
-	for ; n > 0 && r.err == nil; n-- {
+	for place := -1; n > 0 && r.err == nil; n-- {
 		r.field = ""
-		switch key := r.bytes(); string(key) {
-		case "version":
-			p.readVersion(r)
-		case "worker_id":
-			p.readWorker(d, r)
-		case "dp_rank":
-			p.readRank(r)
-		case "counter_id":
-			p.readCounter(r)
-		case "timing_scope":
-			r.field = "timing_scope"
-			p.TimingScope = d.name(r)
-		case "wall_time":
-			p.readWall(r)
-		case "scheduled_requests":
-			p.readScheduled(d, r)
-		case "queued_requests":
-			p.readQueued(d, r)
-		default:
-			if r.err == nil {
-				r.skip()
-				p.skipped(1)
-			}
+		place = r.key(messageKeys[:], place+1)
+		d.field(r, place, p)
+	}
+}
+
+// field reads the field of a place in messageKeys, and passes over what has none.
+func (d *Decoder) field(r *reader, place int, p *Pass) {
+	switch place {
+	case 0:
+		p.readVersion(r)
+	case 1:
+		p.readWorker(d, r)
+	case 2:
+		p.readRank(r)
+	case 3:
+		p.readCounter(r)
+	case 4:
+		p.readWall(r)
+	case 5:
+		p.readScheduled(d, r)
+	case 6:
+		p.readQueued(d, r)
+	case 7:
+		r.field = "timing_scope"
+		p.TimingScope = d.name(r)
+	default:
+		if r.err == nil {
+			r.skip()
+			p.skipped(1)
 		}
 	}
 }
@@ -131,25 +170,10 @@ func (d *Decoder) positions(r *reader, n int, p *Pass) {
 		if v0 && place == 3 {
 			place++
 		}
-		switch place {
-		case 0:
-			p.readVersion(r)
-		case 1:
-			p.readWorker(d, r)
-		case 2:
-			p.readRank(r)
-		case 3:
-			p.readCounter(r)
-		case 4:
-			p.readWall(r)
-		case 5:
-			p.readScheduled(d, r)
-		case 6:
-			p.readQueued(d, r)
-		default:
-			r.skip()
-			p.skipped(1)
+		if place == 7 {
+			place++ // the timing scope has no place in an array
 		}
+		d.field(r, place, p)
 	}
 	if r.err == nil && p.Has&HasWall == 0 {
 		r.fail(Truncated, r.off, fmt.Sprintf("an array of %d items ends before wall_time", items))
@@ -218,13 +242,12 @@ func (p *Pass) readScheduled(d *Decoder, r *reader) {
 	n, named := d.part(r)
 	s := &p.Scheduled
 	p.Has |= HasScheduled
-	for i := 0; i < n && r.err == nil; i++ {
-		key := uint8(i)
-		if named {
+	for place := -1; n > 0 && r.err == nil; n-- {
+		if place++; named {
 			r.field = "scheduled_requests"
-			key = scheduledKey(r.bytes())
+			place = r.key(partKeys[:], place)
 		}
-		switch key {
+		switch place {
 		case 0:
 			r.field = "scheduled_requests.num_prefill_requests"
 			s.PrefillRequests = r.count()
@@ -260,17 +283,15 @@ func (p *Pass) readQueued(d *Decoder, r *reader) {
 	n, named := d.part(r)
 	q := &p.Queued
 	p.Has |= HasQueued
-	for i := 0; i < n && r.err == nil; i++ {
-		// The part has the fields of the other one without the fourth.
-		key := uint8(i)
-		if !named && i >= 3 {
-			key++
+	for place := -1; n > 0 && r.err == nil; n-- {
+		if place++; place == 3 {
+			place++ // the part has the fields of the other one without the fourth
 		}
 		if named {
 			r.field = "queued_requests"
-			key = scheduledKey(r.bytes())
+			place = r.key(partKeys[:], place)
 		}
-		switch key {
+		switch place {
 		case 0:
 			r.field = "queued_requests.num_prefill_requests"
 			q.PrefillRequests = r.count()
@@ -296,25 +317,4 @@ func (p *Pass) readQueued(d *Decoder, r *reader) {
 			}
 		}
 	}
-}
-
-// scheduledKey returns the place of a key in scheduled_requests.
-func scheduledKey(key []byte) uint8 {
-	switch string(key) {
-	case "num_prefill_requests":
-		return 0
-	case "sum_prefill_tokens":
-		return 1
-	case "var_prefill_length":
-		return 2
-	case "sum_prefill_kv_tokens":
-		return 3
-	case "num_decode_requests":
-		return 4
-	case "sum_decode_kv_tokens":
-		return 5
-	case "var_decode_kv_tokens":
-		return 6
-	}
-	return 255
 }

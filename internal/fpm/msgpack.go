@@ -23,16 +23,30 @@ func (r *reader) fail(reason Reason, at int, detail string) {
 
 // take returns the next n bytes, nil when there are fewer.
 func (r *reader) take(n int) []byte {
-	if r.err != nil {
-		return nil
-	}
-	if n > len(r.b)-r.off {
-		r.fail(Truncated, r.off, fmt.Sprintf("%d bytes are missing", n-(len(r.b)-r.off)))
+	if r.err != nil || n > len(r.b)-r.off {
+		r.missing(n)
 		return nil
 	}
 	b := r.b[r.off : r.off+n]
 	r.off += n
 	return b
+}
+
+func (r *reader) missing(n int) {
+	if r.err != nil {
+		return
+	}
+	r.fail(Truncated, r.off, fmt.Sprintf("%d bytes are missing", n-(len(r.b)-r.off)))
+}
+
+// next passes over bytes if they are what comes.
+func (r *reader) next(is string) bool {
+	end := r.off + len(is)
+	if end > len(r.b) || string(r.b[r.off:end]) != is {
+		return false
+	}
+	r.off = end
+	return true
 }
 
 // size reads a big-endian length of 1, 2 or 4 bytes.

@@ -408,7 +408,6 @@ func TestBoundedRanks(t *testing.T) {
 // delivery is a message as a network may bring it.
 type delivery struct {
 	life, n int
-	missing bool // never comes
 	p       *Pass
 }
 
