@@ -80,7 +80,7 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Reasons for which the tracker does not take a message that was decoded, beside those of [Error].
+// TooMany is why the tracker did not take a message that was read.
 const TooMany Reason = "too_many_engines" // as many ranks send as are known at a time
 
 // Tracker keeps what each rank's stream says about it, in memory that [Options.MaxRanks] bounds.

@@ -61,11 +61,29 @@ const (
 	ActivityHidden Cause = "engine_activity_unknown"
 )
 
+// Since returns the evidence that is in what came of a source between two times: the counts, and why most
+// of what was refused was. The rest is for the caller to add.
+func (s SourceStatus) Since(earlier SourceStatus) Evidence {
+	e := Evidence{Messages: s.Messages - min(earlier.Messages, s.Messages), Passes: s.Passes - min(earlier.Passes, s.Passes), Requests: -1}
+	most := uint64(0)
+	for reason, n := range s.Refused {
+		if reason == TooMany { // it was read
+			continue
+		}
+		n -= min(earlier.Refused[reason], n)
+		e.Refused += n
+		if n > most || n == most && n > 0 && reason < e.Reason {
+			e.Reason, most = reason, n
+		}
+	}
+	return e
+}
+
 // Verdict is what a source's stream is, why, and what to do.
 type Verdict struct {
 	Flow  Flow
 	Cause Cause
-	Alarm bool   // somebody is blind
+	Alarm bool   // somebody is blind, or misses a tenth of what is said
 	Why   string // in words, with the numbers
 	Do    string // what to do, "" when there is nothing
 }
@@ -84,7 +102,7 @@ func Judge(e Evidence) Verdict {
 		return Verdict{Undecodable, CannotDecode, true,
 			fmt.Sprintf("%d messages came %s and none could be decoded, most for the reason %s", e.Refused, during, e.Reason), remedy(e.Reason)}
 	case e.Refused > 0:
-		return Verdict{PartlyReadable, CannotDecode, true,
+		return Verdict{PartlyReadable, CannotDecode, e.Refused >= e.Messages/9,
 			fmt.Sprintf("%d of %d messages %s could not be decoded, most for the reason %s", e.Refused, e.Refused+e.Messages, during, e.Reason), remedy(e.Reason)}
 	case e.Passes > 0:
 		return Verdict{Flow: Receiving, Why: fmt.Sprintf("%d passes and %d heartbeats %s", e.Passes, e.Messages-min(e.Passes, e.Messages), during)}

@@ -2,6 +2,7 @@ package fpm
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,8 @@ func TestJudge(t *testing.T) {
 		{"another socket", func(e *Evidence) { e.Refused, e.Reason = 9, "bad_frames" }, Undecodable, CannotDecode, true, "3 frames"},
 		{"garbage", func(e *Evidence) { e.Refused, e.Reason = 9, Malformed }, Undecodable, CannotDecode, true, "no forward-pass message"},
 		{"another schema", func(e *Evidence) { e.Refused, e.Reason = 9, Type }, Undecodable, CannotDecode, true, "schema differs"},
-		{"some garbage", func(e *Evidence) { e.Refused, e.Reason, e.Messages, e.Passes = 1, Malformed, 99, 99 }, PartlyReadable, CannotDecode, true, "1 of 100"},
+		{"some garbage", func(e *Evidence) { e.Refused, e.Reason, e.Messages, e.Passes = 1, Malformed, 99, 99 }, PartlyReadable, CannotDecode, false, "1 of 100"},
+		{"much garbage", func(e *Evidence) { e.Refused, e.Reason, e.Messages, e.Passes = 10, Malformed, 90, 90 }, PartlyReadable, CannotDecode, true, "10 of 100"},
 		{"a runtime image without an emitter", func(e *Evidence) { e.Runtime = "nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.2.0" }, Blind, RuntimeSilent, true, "vLLM or TensorRT-LLM"},
 		{"its variants", func(e *Evidence) { e.Runtime = "sglang-runtime:v1.2.0-cuda13" }, Blind, RuntimeSilent, true, "later runtime"},
 		{"an SGLang without an emitter", func(e *Evidence) { e.Runtime, e.Socket = "sglang 0.5.11", SocketMissing }, Blind, RuntimeSilent, true, "update SGLang"},
@@ -80,6 +82,36 @@ func TestJudge(t *testing.T) {
 		if v.Alarm && v.Do == "" {
 			t.Errorf("%s: an alarm without what to do: %+v", c.name, v)
 		}
+	}
+}
+
+// What a tracker counted of a source is the evidence, from one time to another.
+func TestEvidenceOfASource(t *testing.T) {
+	tr := NewTracker(Options{MaxRanks: 1})
+	garbage := new(Decoder).Decode([]byte{0xc1}, new(Pass))
+	tr.Refuse(t0, "s", garbage)
+	tr.Observe(t0, Origin{Source: "s"}, beat("1", 0, 0))
+	before := tr.Source("s")
+	tr.Refuse(t0+1, "s", garbage)
+	for range 2 {
+		tr.Refuse(t0+2, "s", new(Decoder).Decode(nil, new(Pass)))
+	}
+	tr.Refuse(t0+3, "s", errors.New("of no kind"))
+	tr.Observe(t0, Origin{Source: "s"}, beat("1", 0, 1))
+	tr.Observe(t0, Origin{Source: "s"}, busyPass("1", 0, 2, 0.01, 1))
+	tr.Observe(t0, Origin{Source: "s"}, busyPass("2", 0, 0, 0.01, 1)) // one rank too many
+	want := Evidence{Messages: 3, Passes: 2, Refused: 4, Reason: Empty, Requests: -1}
+	if got := tr.Source("s").Since(before); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := tr.Source("s").Since(tr.Source("s")); got != (Evidence{Requests: -1}) {
+		t.Errorf("%+v", got)
+	}
+	if s := tr.Source("s"); s.LastError != "of no kind" || s.LastBad != t0+3 || s.Last != t0 {
+		t.Errorf("%+v", s)
+	}
+	if s := tr.Source("other"); s.Messages != 0 || s.Source != "other" {
+		t.Errorf("%+v", s)
 	}
 }
 
