@@ -187,7 +187,7 @@ func TestOutletsAreIndependent(t *testing.T) {
 	boom := SinkFunc(func(context.Context, []Message) error { return errors.New("disk full") })
 	b, stop := runBus(t, Options{Sources: []Source{h}, Drain: 100 * time.Millisecond, Outlets: []Outlet{
 		{Name: "good", Sink: good}, {Name: "still", Sink: still, Queue: 10, Batch: 1}, {Name: "boom", Sink: boom},
-		{Name: "none", Sink: good, Accept: func(m *Message) bool { return m.Kind == TraceFile }},
+		{Name: "none", Sink: good, Accept: func(m Message) bool { return m.Kind == TraceFile }},
 	}})
 	<-h.ready
 	const n = 100

@@ -124,7 +124,7 @@ type Outlet struct {
 	// Batch is how many messages Take gets at most; 0 takes 512.
 	Batch int
 	// Accept says which messages the sink gets; nil: all. What it refuses is counted as filtered, not as lost.
-	Accept func(*Message) bool
+	Accept func(Message) bool
 }
 
 // Options of a [Bus].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -121,8 +122,26 @@ func NewPlaneNATS(o PlaneNATSOptions) (Source, error) {
 
 func (p *planeNATS) Run(ctx context.Context, emit func(Message)) error {
 	defer p.m.state(Ended, nil)
-	nc, err := p.o.Server.connect(p.o.Retry, events{
-		up:   func(bool) { p.m.state(Connected, nil) },
+	subscribed := make(chan struct{}) // nc is set, and the subscriptions were sent or wait to be
+	mark := sync.OnceFunc(func() { close(subscribed) })
+	defer mark()
+	var nc *nats.Conn
+	var err error
+	nc, err = p.o.Server.connect(p.o.Retry, events{
+		up: func(bool) {
+			// Connected means that nothing is missed from here on, so the server must have the subscriptions.
+			<-subscribed
+			ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+			defer cancel()
+			if nc == nil {
+				return
+			}
+			if err := nc.FlushWithContext(ctx); err != nil {
+				p.m.wrong(fmt.Errorf("subscribe: %w", err))
+				return
+			}
+			p.m.state(Connected, nil)
+		},
 		down: func(err error) { p.m.down(err) },
 		wrong: func(_ *nats.Subscription, err error) {
 			if !errors.Is(err, nats.ErrSlowConsumer) { // that is counted below
@@ -157,6 +176,7 @@ func (p *planeNATS) Run(ctx context.Context, emit func(Message)) error {
 		}
 		subs = append(subs, s)
 	}
+	mark()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

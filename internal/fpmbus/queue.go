@@ -33,11 +33,11 @@ func newQueue(messages int, bytes int64) *queue {
 // is lost itself.
 func (q *queue) push(m Message) {
 	q.mu.Lock()
-	if q.number != nil {
-		q.number(&m)
-	}
 	size := int64(len(m.Payload))
 	if q.closed || size > q.maxBytes {
+		if q.number != nil {
+			q.number(new(Message{Namespace: m.Namespace, Component: m.Component, Endpoint: m.Endpoint})) // its number is a gap
+		}
 		q.lost++
 		q.mu.Unlock()
 		return
@@ -49,7 +49,11 @@ func (q *queue) push(m Message) {
 	if q.n == len(q.ring) {
 		q.grow()
 	}
-	q.ring[(q.head+q.n)%len(q.ring)] = m
+	at := (q.head + q.n) % len(q.ring)
+	q.ring[at] = m
+	if q.number != nil {
+		q.number(&q.ring[at])
+	}
 	q.n++
 	q.bytes += size
 	q.high = max(q.high, q.n)
@@ -167,7 +171,7 @@ func newOutlet(o Outlet) *outlet {
 }
 
 func (o *outlet) offer(m Message) {
-	if o.o.Accept != nil && !o.o.Accept(&m) {
+	if o.o.Accept != nil && !o.o.Accept(m) {
 		o.filtered.Add(1)
 		return
 	}

@@ -25,7 +25,7 @@ type RelayTo struct {
 
 // FromEngines accepts what engines' sockets sent, and nothing that is on an event plane already. It is what
 // a relay's [Outlet] should accept unless it connects two planes.
-func FromEngines(m *Message) bool { return m.Kind == EngineSocket }
+func FromEngines(m Message) bool { return m.Kind == EngineSocket }
 
 const publisherMask = 1<<53 - 1 // so that it is exact in JSON, as Dynamo's newest
 

@@ -192,6 +192,7 @@ func TestPlaneZMQBrokersInPairs(t *testing.T) {
 		Brokers: []string{b1["xsub"].(string), b2["xsub"].(string)},
 	}))
 	b2nd, _ := runBus(t, Options{Sources: []Source{hand}, Outlets: []Outlet{{Name: "relay", Sink: relay}}})
+	<-hand.ready
 	eventually(t, "both brokers subscribed", func() bool { return relay.Subscribers() == 2 })
 	const n = 2000
 	for i := range n {

@@ -55,6 +55,7 @@ type conn struct {
 	buf   []byte
 	ends  [maxFrames]int
 	parts [maxFrames][]byte
+	head  [8]byte
 	peer  string // the peer's socket type
 }
 
@@ -166,13 +167,12 @@ func (z *conn) read() (command bool, parts [][]byte, err error) {
 			return false, nil, fmt.Errorf("%w: a frame has flags %#x", errProtocol, flags)
 		}
 		command, more = flags&flagCommand != 0, flags&flagMore != 0
-		var head [8]byte
 		size := uint64(0)
 		if flags&flagLong != 0 {
-			if _, err := io.ReadFull(z.r, head[:]); err != nil {
+			if _, err := io.ReadFull(z.r, z.head[:]); err != nil {
 				return false, nil, cut(err)
 			}
-			size = binary.BigEndian.Uint64(head[:])
+			size = binary.BigEndian.Uint64(z.head[:])
 		} else {
 			b, err := z.r.ReadByte()
 			if err != nil {
