@@ -170,6 +170,7 @@ func (p *planeNATS) Run(ctx context.Context, emit func(Message)) error {
 	for _, subject := range p.o.Subjects {
 		s, err := nc.ChanSubscribe(subject, in)
 		if err != nil {
+			mark() // the handlers run one after the other, and the first may wait for it
 			nc.Close()
 			<-closed
 			return fmt.Errorf("fpmbus: NATS at %s: subscribe to %s: %w", p.o.Server.address(), subject, err)
