@@ -266,6 +266,43 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
+// The messages inside the exporter's lines and the trace files' records are read as well.
+func TestCapturesInJSON(t *testing.T) {
+	files, _ := filepath.Glob(filepath.Join(captures, "fpm_*.*json*"))
+	n := 0
+	for _, path := range files {
+		if filepath.Base(path) == "fpm_decoded.json" {
+			continue
+		}
+		for _, line := range bytes.Split(bytes.TrimSpace(file(t, path)), []byte("\n")) {
+			var in struct {
+				Metrics json.RawMessage
+				Event   struct{ FPM json.RawMessage }
+			}
+			if err := json.Unmarshal(line, &in); err != nil {
+				t.Fatal(path, err)
+			}
+			message := append(in.Metrics, in.Event.FPM...)
+			var p Pass
+			if err := new(Decoder).DecodeJSON(message, &p); err != nil {
+				t.Fatal(path, err)
+			}
+			got, err := p.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, path, got, message)
+			if p.Version != 1 || p.Counter < 42 || p.Has&HasQueued == 0 {
+				t.Errorf("%s: %+v", path, p)
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		t.Skip("the captures are not here")
+	}
+}
+
 // Case F01: arrays and maps, shorter and longer than known.
 func TestCaseF01(t *testing.T) {
 	var msgs map[string]string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -570,6 +571,30 @@ func BenchmarkObserve(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkMemory says what a rank costs that has been restarted once, and so has two lives.
+func BenchmarkMemory(b *testing.B) {
+	const ranks = 4096
+	ids := make([]string, ranks)
+	for i := range ids {
+		ids[i] = fmt.Sprint(7587888160958627365 + i)
+	}
+	var before, after runtime.MemStats
+	for b.Loop() {
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		tr := NewTracker(Options{})
+		for n := range uint64(4) {
+			for _, id := range ids {
+				tr.Observe(t0+int64(n)*10*second, Origin{Source: "s"}, busyPass(id, 0, n%2, 0.01*float64(n+1), 1))
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(tr)
+	}
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/ranks, "bytes/rank")
 }
 
 func BenchmarkWorkers(b *testing.B) {
