@@ -11,7 +11,7 @@ command -v node >/dev/null || missing+=("node 20 or newer")
 command -v npm  >/dev/null || missing+=("npm")
 
 # binary:package
-servers=(prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager chromium:chromium gcc:gcc promtool:prometheus python3:python3 nats-server:nats-server)
+servers=(prometheus:prometheus prometheus-alertmanager:prometheus-alertmanager chromium:chromium gcc:gcc promtool:prometheus python3:python3 nats-server:nats-server etcd:etcd-server)
 torch() { for p in python3 /usr/bin/python3; do "$p" -c 'import torch, numpy' 2>/dev/null && return 0; done; return 1; }
 msgpack() { for p in /usr/bin/python3 python3; do "$p" -c 'import msgpack' 2>/dev/null && return 0; done; return 1; }
 zmq() { for p in python3 /usr/bin/python3; do "$p" -c 'import zmq, msgpack' 2>/dev/null && return 0; done; return 1; }
