@@ -271,3 +271,48 @@ func TestNATSTooLarge(t *testing.T) {
 	eventually(t, "the small one", func() bool { return k.count() == 1 })
 	eventually(t, "counted", func() bool { return dropsOf(out.Drops(), "relay", "too_large") == 1 })
 }
+
+// The server is killed while messages stream: what it had taken and not delivered is gone with it, and that
+// is exactly what the receiver misses. Nothing comes twice, though batches are sent again.
+func TestNATSServerKilledWhileStreaming(t *testing.T) {
+	s := startNATS(t)
+	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
+	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}, Settle: time.Second}, Outlet{Batch: 50})
+	eventually(t, "connected", func() bool {
+		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
+	})
+	n := 0
+	send := func(count int) {
+		for range count {
+			hand.emit(pass(n))
+			if n++; n%20 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	for range 3 {
+		killed := make(chan struct{})
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			_ = s.cmd.Process.Signal(syscall.SIGKILL)
+			close(killed)
+		}()
+		send(3000)
+		<-killed
+		_ = s.cmd.Wait()
+		s.start()
+		send(1000)
+		eventually(t, "the relay has passed all on", func() bool { return out.Outlets()[0].Taken == int64(n) })
+	}
+	eventually(t, "all but what is missed", func() bool { return int64(k.count())+in.Sources()[0].Missed == int64(n) })
+	all := k.messages()
+	for i, m := range all[1:] {
+		if m.Sequence <= all[i].Sequence {
+			t.Fatalf("%d after %d", m.Sequence, all[i].Sequence)
+		}
+	}
+	if s := in.Sources()[0]; s.Restarts != 0 || len(out.Drops()) != 0 {
+		t.Errorf("%+v, %+v", s, out.Drops())
+	}
+	t.Logf("of %d, %d went with the server, %d came twice and were taken once", n, in.Sources()[0].Missed, in.Sources()[0].Repeats)
+}

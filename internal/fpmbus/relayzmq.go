@@ -105,7 +105,7 @@ func bind(at string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
 	l, err := lc.Listen(context.Background(), network, address)
 	if err != nil {
 		return nil, fmt.Errorf("fpmbus: listen at %s: %w", at, err)
@@ -242,7 +242,7 @@ func (r *RelayZMQ) keep(ctx context.Context, broker string) {
 			if err != nil {
 				return err
 			}
-			d := net.Dialer{Timeout: handshakeTimeout, KeepAliveConfig: keepAlive}
+			d := net.Dialer{Timeout: handshakeTimeout, KeepAliveConfig: keepAlive()}
 			c, err := d.DialContext(ctx, network, address)
 			if err != nil {
 				return err

@@ -288,3 +288,33 @@ func TestRelayZMQNobodySubscribes(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// The broker is killed and started again: what the queue holds waits until somebody subscribes there again.
+func TestRelayZMQWaitsForItsBroker(t *testing.T) {
+	broker := startPeer(t, "broker")
+	at := broker.says()
+	xsub, xpub := at["xsub"].(string), at["xpub"].(string)
+	src := must[Source](t)(NewPlaneZMQ(PlaneZMQOptions{Common: Common{Name: "plane", Retry: quick}, Brokers: []string{xpub}}))
+	k := &keeper{}
+	in, _ := runBus(t, Options{Sources: []Source{src}, Outlets: []Outlet{{Name: "keep", Sink: k}}})
+	relay := must[*RelayZMQ](t)(NewRelayZMQ(RelayZMQOptions{RelayTo: RelayTo{Name: "relay", Scope: Scope{"ns", "c", "e"}}, Retry: quick, Brokers: []string{xsub}}))
+	hand := newHandmade()
+	out, _ := runBus(t, Options{Sources: []Source{hand}, Outlets: []Outlet{{Name: "relay", Sink: relay, Queue: 2000}}})
+	<-hand.ready
+	for i := range 1000 { // nobody may be there yet
+		hand.emit(pass(i))
+	}
+	eventually(t, "the first thousand", func() bool { return k.count() == 1000 })
+	broker.kill()
+	eventually(t, "both know", func() bool {
+		return relay.Subscribers() == 0 && relay.Status().State == Down && in.Sources()[0].State != Connected
+	})
+	for i := range 1000 {
+		hand.emit(pass(1000 + i))
+	}
+	startPeer(t, "broker", xsub, xpub).says()
+	eventually(t, "the second thousand", func() bool { return k.count() == 2000 })
+	if s := in.Sources()[0]; s.Missed != 0 || s.Repeats != 0 || len(out.Drops()) != 0 {
+		t.Errorf("%+v, %+v", s, out.Drops())
+	}
+}

@@ -58,7 +58,9 @@ const handshakeTimeout = 10 * time.Second
 
 // keepAlive notices within half a minute that a host is gone. There is nothing else to tell by: a publisher
 // may be silent, and a subscriber never sends.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+}
 
 // subscription is one SUB socket with one connection that is made again whenever it ends.
 type subscription struct {
@@ -102,7 +104,7 @@ func (s *subscription) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d := net.Dialer{Timeout: handshakeTimeout, KeepAliveConfig: keepAlive}
+	d := net.Dialer{Timeout: handshakeTimeout, KeepAliveConfig: keepAlive()}
 	nc, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", s.address, err)

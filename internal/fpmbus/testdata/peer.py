@@ -3,7 +3,7 @@
 engine ENDPOINT COUNT RATE FIRST   a PUB socket as an engine binds it; prints {"bound"}, waits for a line on stdin, sends
 plane ENDPOINT COUNT RATE PUBLISHER TOPIC [connect]   the same for the event plane
 sub ENDPOINT TOPIC EXPECT          a SUB socket; prints {"ready"}, then what it got after EXPECT messages or 20 s
-broker                             XSUB and XPUB on free ports; prints {"xsub", "xpub"}
+broker [XSUB XPUB]                 XSUB and XPUB, on free ports unless they are named; prints {"xsub", "xpub"}
 """
 import hashlib
 import json
@@ -112,7 +112,8 @@ def main():
         xsub, xpub = ctx.socket(zmq.XSUB), ctx.socket(zmq.XPUB)
         xsub.setsockopt(zmq.RCVHWM, 0)
         xpub.setsockopt(zmq.SNDHWM, 0)
-        say(xsub=bind(xsub, "tcp"), xpub=bind(xpub, "tcp"))
+        at = args or ["tcp", "tcp"]
+        say(xsub=bind(xsub, at[0]), xpub=bind(xpub, at[1]))
         threading.Thread(target=zmq.proxy, args=(xsub, xpub), daemon=True).start()
     sys.stdin.read()
     os._exit(0)
