@@ -3,7 +3,11 @@ package fpmbus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -217,5 +221,39 @@ func TestBusEndsWithASourceThatFails(t *testing.T) {
 	b := must[*Bus](t)(New(Options{Sources: []Source{src, newHandmade()}, Outlets: []Outlet{{Name: "k", Sink: &keeper{}}}}))
 	if err := b.Run(context.Background()); err == nil {
 		t.Error("no error")
+	}
+}
+
+// Files are read as fast as the slowest outlet takes them, and nothing of them is lost.
+func TestFilesWaitForTheirReaders(t *testing.T) {
+	const n = 5000
+	name := filepath.Join(t.TempDir(), "a.jsonl")
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, fpmLine+"\n", 1782777601250, i)
+	}
+	if err := os.WriteFile(name, []byte(all.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var sources []Source
+	for _, s := range []string{"one", "two"} {
+		sources = append(sources, must[Source](t)(NewTraceFiles(TraceFilesOptions{Common: Common{Name: s}, Paths: []string{name}, Once: true})))
+	}
+	fast, slow := &keeper{}, &keeper{}
+	b := must[*Bus](t)(New(Options{Sources: sources, Outlets: []Outlet{{Name: "fast", Sink: fast}, {Name: "slow", Queue: 20, Batch: 100, Sink: SinkFunc(func(ctx context.Context, batch []Message) error {
+		time.Sleep(50 * time.Microsecond)
+		return slow.Take(ctx, batch)
+	})}}}))
+	if err := b.Run(context.Background()); err != nil || fast.count() != 2*n || slow.count() != 2*n || len(b.Drops()) != 0 {
+		t.Errorf("%v, %d and %d came, %+v", err, fast.count(), slow.count(), b.Drops())
+	}
+	// One that never takes anything does not keep the bus from ending.
+	still := &keeper{gate: make(chan struct{})}
+	src := must[Source](t)(NewTraceFiles(TraceFilesOptions{Common: Common{Name: "s"}, Paths: []string{name}}))
+	b, stop := runBus(t, Options{Sources: []Source{src}, Drain: 50 * time.Millisecond, Outlets: []Outlet{{Name: "still", Sink: still, Queue: 20, Batch: 1}}})
+	eventually(t, "it waits", func() bool { return b.Outlets()[0].Waiting == 20 })
+	stop()
+	if lost := dropsOf(b.Drops(), "still", "stopped"); lost != b.Received() {
+		t.Errorf("%d lost, %d received", lost, b.Received())
 	}
 }

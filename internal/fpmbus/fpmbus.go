@@ -105,7 +105,8 @@ func (l *Lost) Unwrap() error { return l.Err }
 // [NewPlaneNATS], [NewExportSocket] and [NewTraceFiles].
 type Source interface {
 	// Run hands messages to emit until ctx ends. It returns an error only for what cannot get better by
-	// waiting. emit does not block and may be called by several goroutines.
+	// waiting. emit may be called by several goroutines. It does not block, but for messages of the kind
+	// TraceFile: files are read no faster than every outlet's queue has room.
 	Run(ctx context.Context, emit func(Message)) error
 	// Status tells how it is; more than one entry for a source of several sockets.
 	Status() []Status
@@ -118,7 +119,7 @@ type Outlet struct {
 	Name string
 	Sink Sink
 	// Queue and QueueBytes bound what waits for the sink, in messages and in bytes of payload; 0 takes
-	// 65,536 messages and 64 MiB. When it is full the oldest goes, counted as "queue_full".
+	// 65,536 messages and 64 MiB. When it is full the oldest goes, counted as "queue_full"; files wait instead.
 	Queue      int
 	QueueBytes int64
 	// Batch is how many messages Take gets at most; 0 takes 512.
@@ -203,7 +204,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 	for _, s := range b.o.Sources {
 		in.Go(func() {
-			if err := s.Run(inCtx, b.emit); err != nil && inCtx.Err() == nil {
+			if err := s.Run(inCtx, func(m Message) { b.emit(inCtx, m) }); err != nil && inCtx.Err() == nil {
 				errs <- err
 				stopIn() // one that cannot work must be seen, not missed among others that can
 			}
@@ -228,10 +229,10 @@ type runner interface {
 }
 
 // emit gives a message to every outlet that accepts it.
-func (b *Bus) emit(m Message) {
+func (b *Bus) emit(ctx context.Context, m Message) {
 	b.emitted.Add(1)
 	for _, o := range b.outlets {
-		o.offer(m)
+		o.offer(ctx, m)
 	}
 }
 

@@ -23,10 +23,11 @@ type queue struct {
 	closed   bool
 	number   func(*Message) // called for each message in the order of the queue; may be nil
 	wake     chan struct{}  // holds one token when there may be something to take
+	room     chan struct{}  // holds one token when something was taken
 }
 
 func newQueue(messages int, bytes int64) *queue {
-	return &queue{max: messages, maxBytes: bytes, wake: make(chan struct{}, 1)}
+	return &queue{max: messages, maxBytes: bytes, wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
 // push adds a message and drops the oldest while there is no room. One that is larger than the whole queue
@@ -58,8 +59,30 @@ func (q *queue) push(m Message) {
 	q.bytes += size
 	q.high = max(q.high, q.n)
 	q.mu.Unlock()
+	signal(q.wake)
+}
+
+// wait returns when a message of so many bytes would push nothing out, or when ctx ends, with false.
+func (q *queue) wait(ctx context.Context, size int64) bool {
+	for {
+		q.mu.Lock()
+		fits := q.n == 0 || q.closed || q.n < q.max && q.bytes+size <= q.maxBytes
+		q.mu.Unlock()
+		if fits {
+			signal(q.room) // another may wait, too, and looks for itself
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-q.room:
+		}
+	}
+}
+
+func signal(c chan struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -96,6 +119,9 @@ func (q *queue) take(ctx context.Context, batch []Message) int {
 			q.ring, q.head = nil, 0 // a burst is over: its room is given back
 		}
 		q.mu.Unlock()
+		if n > 0 {
+			signal(q.room)
+		}
 		if n > 0 || closed {
 			return n
 		}
@@ -112,10 +138,7 @@ func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	signal(q.wake)
 }
 
 // rest empties the queue and returns how many were in it.
@@ -170,9 +193,14 @@ func newOutlet(o Outlet) *outlet {
 	return out
 }
 
-func (o *outlet) offer(m Message) {
+func (o *outlet) offer(ctx context.Context, m Message) {
 	if o.o.Accept != nil && !o.o.Accept(m) {
 		o.filtered.Add(1)
+		return
+	}
+	// A file does not run away: it is read as fast as its readers can.
+	if m.Kind == TraceFile && !o.queue.wait(ctx, int64(len(m.Payload))) {
+		o.unsent.Add(1)
 		return
 	}
 	o.queue.push(m)
