@@ -69,7 +69,7 @@ func (e *env) logger() *slog.Logger {
 var commands = []func(*kingpin.Application, *env){
 	addServe, addDemo, addReplay,
 	addQuery, addTop, addRequests, addTrace, addExplain,
-	addView, addPerf, addConvert, addLogs,
+	addView, addPerf, addConvert, addLogs, addFPM,
 	addSnapshot, addDoctor, addLint, addExport, addSim,
 }
 

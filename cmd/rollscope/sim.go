@@ -32,6 +32,7 @@ func addSim(a *kingpin.Application, e *env) {
 	addSimRollouts(parent, e)
 	addSimLogs(parent, e)
 	addSimTraces(parent, e)
+	addSimFPM(parent, e)
 	parent.Command("faults", "List the faults that --fault takes.").Action(func(*kingpin.ParseContext) error {
 		t := newTable(e.out)
 		t.head("FAULT", "MEANING")
