@@ -268,7 +268,7 @@ func RelayFPM(ctx context.Context, o FPMRelayOptions) (FPMRelayed, error) {
 	to := fpmbus.RelayTo{Name: "relay", Scope: o.Scope, Own: own}
 	scheme, _, _ := strings.Cut(o.To, "://")
 	var sink fpmbus.Sink
-	at := o.To
+	var at string // where what is relayed can be had
 	switch {
 	case o.To != "" && o.Embedded != "":
 		return FPMRelayed{}, errors.New("an embedded NATS server is where messages go: name it or --to, not both")

@@ -98,12 +98,17 @@ func NewRank(o Options, i int) (*Rank, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	return newRank(o, i), nil
+}
+
+// newRank is NewRank for options that are checked.
+func newRank(o Options, i int) *Rank {
 	r := &Rank{o: o, rand: rand.New(rand.NewPCG(o.Seed, uint64(i))), requests: 16, beat: -time.Hour, restart: o.Restart}
 	r.p = fpm.Pass{Rank: uint32(i), WorkerID: o.Worker}
 	if o.Form == "vllm" {
 		r.p.TimingScope = "execute_model_cuda"
 	}
-	return r, nil
+	return r
 }
 
 // Message is what a rank has to say.
@@ -162,12 +167,10 @@ func (r *Rank) pass() {
 
 // endpoints names the sockets of all ranks.
 func (o *Options) endpoints() ([]string, error) {
-	var out []string
 	if o.Endpoint == "tcp://127.0.0.1:0" || o.Endpoint == "tcp://localhost:0" {
 		return slices.Repeat([]string{o.Endpoint}, o.Ranks), nil
 	}
-	out, err := fpmbus.EngineSockets(o.Endpoint, o.Ranks)
-	return out, err
+	return fpmbus.EngineSockets(o.Endpoint, o.Ranks)
 }
 
 // Run sends until ctx or what the options bound ends.
@@ -215,11 +218,7 @@ func Run(ctx context.Context, o Options) (Counts, error) {
 	counts := make([]Counts, len(pubs))
 	start := time.Now()
 	for i, p := range pubs {
-		r, err := NewRank(o, i)
-		if err != nil {
-			stop()
-			break
-		}
+		r := newRank(o, i)
 		ranks.Go(func() { counts[i] = r.live(ctx, p, start) })
 	}
 	ranks.Wait()
