@@ -66,6 +66,7 @@ type Options struct {
 	TraceRequest func(ctx context.Context, traceID string) (string, error)
 	Logs         LogSource // nil = none
 	Events       Events    // nil = none: nothing can be pushed
+	Passes       Passes    // nil = none
 
 	Drops      func() []Drop     // everything that was not kept, nil = nothing
 	Notices    func() []Warning  // about this process, nil = nothing

@@ -71,6 +71,7 @@ func (a *API) routes() []Route {
 		table = append(table, a.traceRoutes()...)
 	}
 	table = append(table, a.eventRoutes()...)
+	table = append(table, a.passRoutes()...)
 	if a.UI != nil {
 		table = append(table, Route{"GET", "/", ScopeRead, noBody, http.HandlerFunc(a.page)})
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	promconfig "github.com/prometheus/prometheus/config"
+	"go.yaml.in/yaml/v3"
 )
 
 // Config is one configuration, read and checked. It is not written to after Load or FromFlags
@@ -47,6 +48,11 @@ type Rollscope struct {
 	Traces   Traces    `yaml:"traces"`
 	Logs     []LogFile `yaml:"logs"`
 	Events   Events    `yaml:"events"`
+
+	ForwardPasses ForwardPasses `yaml:"forward_passes"`
+	// Planner holds the settings of NVIDIA Dynamo's planner under their own names, see package planner; its Kind is 0
+	// without any.
+	Planner yaml.Node `yaml:"planner"`
 }
 
 // Rollout is a run whose dumps are watched.

@@ -31,7 +31,7 @@ func (d *document) rollscope() (Rollscope, []error) {
 
 // later lists the sections that the design names and this version does not read yet: a clearer
 // word than "unknown key".
-var later = []string{"forward_passes", "objectives", "metrics"}
+var later = []string{"objectives", "metrics"}
 
 // unknownKeys walks the tree beside the Go type and names every key that has no field.
 func (d *document) unknownKeys(n *yaml.Node, t reflect.Type, at string) []error {
@@ -72,6 +72,13 @@ func (d *document) unknownKeys(n *yaml.Node, t reflect.Type, at string) []error 
 				continue
 			}
 			errs = append(errs, d.unknownKeys(v, ft, at+"."+k.Value)...)
+		}
+	case reflect.Map:
+		if t.Elem().Kind() != reflect.Struct || n.Kind != yaml.MappingNode {
+			return nil // decoding says what is wrong
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			errs = append(errs, d.unknownKeys(n.Content[i+1], t.Elem(), at+"."+n.Content[i].Value)...)
 		}
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
@@ -241,6 +248,7 @@ func (d *document) check(r *Rollscope) []error {
 	})
 	d.checkRollouts(r, each, once, fail)
 	d.checkEvents(r, each, once, fail)
+	d.checkPasses(&r.ForwardPasses, word, once, fail)
 	each("webhooks", func(i int, n *yaml.Node) {
 		if err := httpURL(r.Webhooks[i].URL); err != nil {
 			fail(n, "url: %v", err)

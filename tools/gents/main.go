@@ -9,7 +9,7 @@ import (
 )
 
 // The sources and the one result, relative to the top of the repository.
-var sources = []string{"internal/api/types.go", "internal/api/types_events.go"}
+var sources = []string{"internal/api/types.go", "internal/api/types_events.go", "internal/api/types_passes.go"}
 
 const target = "web/src/api/types.ts"
 
