@@ -113,6 +113,26 @@ func (c *client) post(ctx context.Context, path string) ([]byte, error) {
 	return b, nil
 }
 
+// delete starts the removal of rows, unless one is under way: each reads the same parts.
+func (c *client) delete(ctx context.Context, filter string) error {
+	active, err := c.post(ctx, "/delete/active_tasks")
+	if err != nil {
+		if c.remote && !errors.Is(ctx.Err(), context.Canceled) && strings.Contains(err.Error(), "are disabled") {
+			return fmt.Errorf("%w: start it with -delete.enable", ErrNoDelete)
+		}
+		return err
+	}
+	var tasks []json.RawMessage
+	if err := json.Unmarshal(active, &tasks); err != nil {
+		return fmt.Errorf("the list of deletions cannot be read: %w", err)
+	}
+	if len(tasks) > 0 {
+		return nil
+	}
+	_, err = c.post(ctx, "/delete/run_task?filter="+url.QueryEscape(filter))
+	return err
+}
+
 // flush makes what was inserted visible to queries.
 func (c *client) flush(ctx context.Context) error {
 	_, err := c.post(ctx, "/internal/force_flush")

@@ -13,6 +13,8 @@ var (
 	ErrFull = errors.New("the spool of events is full")
 	// ErrDown: the store cannot be reached; what was accepted waits in the spool.
 	ErrDown = errors.New("the event store is down")
+	// ErrNoDelete: the server at the URL does not let anybody remove rows.
+	ErrNoDelete = errors.New("the event store does not remove single rows")
 	// ErrClosed: the store was closed, or never ran.
 	ErrClosed = errors.New("the event store is closed")
 )

@@ -15,7 +15,7 @@ const Module = "github.com/rollscope/rollscope/"
 var Columns = [][]string{
 	{"torchfile", "trace"}, // public
 	{"engine", "signal", "request", "rollout", "timeline", "event", "logsql", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"}, // domain: pure, no I/O, no clock
-	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "holdlog", "rolloutstore"}, // stores
+	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "passstore", "holdlog", "rolloutstore"}, // stores
 	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker"},                                            // sources and sinks
 	{"slo", "planner", "diagnose", "report"}, // analysis
 	{"dashboard", "api", "web"},              // faces
@@ -34,6 +34,7 @@ var Inside = map[string][]string{
 	"tracestore":       {"eventstore"},
 	"requeststore":     {"eventstore"},
 	"logstore":         {"eventstore"},
+	"passstore":        {"eventstore"},
 	"signal":           {"engine"},
 	"api":              {"dashboard", "web"},
 	"cmd/rollscope":    {"app", "sim"},

@@ -86,6 +86,7 @@ func Main(args []string) int {
 		"defaultMsgValue":               "",
 		"search.maxQueryDuration":       longest.String(),
 		"search.logSlowQueryDuration":   "0",
+		"delete.enable":                 "true", // only who has our socket reaches it
 		"search.maxQueryLen":            strconv.Itoa(wire.QueryBytes),
 	}); err != nil {
 		fmt.Fprintln(os.Stderr, "events-child:", err)
