@@ -17,6 +17,7 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
   rollscope serve --scrape-from-log /runs/7/train.log --storage.tsdb.path /runs/7/tsdb
   rollscope serve --rollouts '/runs/7/debug/rollout_{rollout_id}.pt' --storage.tsdb.path /runs/7/tsdb
   rollscope serve --scrape 10.0.0.11:30000 --logs '/runs/7/logs/*.log' --traces.otlp-grpc 10.0.0.5:4317
+  rollscope serve --scrape 10.0.0.11:30000 --fpm ipc:///tmp/sglang-fpm --fpm-ranks 8
   rollscope serve --config.file=prometheus.yml --storage.tsdb.path=data --storage.tsdb.retention.time=7d
 `)
 	cmd.Flag("config.file", "Configuration: a prometheus.yml, with an optional section rollscope.").StringVar(&o.ConfigFile)
@@ -27,6 +28,8 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
 	cmd.Flag("sglang-router-port", "Port of slime's router.").IntVar(&o.RouterPort)
 	cmd.Flag("rollouts", "Watch for rollout dumps (repeatable): slime's --save-debug-rollout-data.").PlaceHolder("'DIR/rollout_{rollout_id}.pt'").StringsVar(&o.Rollouts)
 	cmd.Flag("logs", "Follow log files (repeatable); - is the standard input, syslog+tcp://HOST:PORT a socket.").PlaceHolder("'DIR/*.log'").StringsVar(&o.Events.Logs)
+	cmd.Flag("fpm", "Receive forward passes (repeatable): ipc:///tmp/sglang-fpm or tcp://HOST:PORT of an engine, nats://HOST:4222/NAMESPACE of Dynamo; rollscope fpm --help lists all forms.").PlaceHolder("SOURCE").StringsVar(&o.FPM.Sources)
+	cmd.Flag("fpm-ranks", "The engines' sockets of --fpm are the first of so many data-parallel ranks.").PlaceHolder("N").IntVar(&o.FPM.Ranks)
 	eventFlags(cmd, &o.Events)
 	storeFlags(cmd, &o.Store)
 	webFlags(cmd, &o.Web)

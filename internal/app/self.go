@@ -20,10 +20,10 @@ const selfJob = "rollscope"
 // selfEvery is how often they are written.
 const selfEvery = 15 * time.Second
 
-// recordSelf writes this process's own rollscope_* counters and gauges beside what is scraped: rules can
-// alert on them (log events, drops, requests counted from spans), and an archive still has them when the
-// process is gone. A scrape of our own port would need its users and its TLS. Histograms and the runtime's
-// metrics stay at /metrics.
+// recordSelf writes this process's own rollscope_* series beside what is scraped: rules can alert on them
+// (log events, drops, requests counted from spans, forward passes), and an archive still has them when the
+// process is gone. A scrape of our own port would need its users and its TLS. Of histograms those of forward
+// passes are written; those about this process, and the runtime's metrics, stay at /metrics.
 func recordSelf(ctx context.Context, gather prometheus.Gatherer, to storage.AppendableV2, instance string, log *slog.Logger) error {
 	t := time.NewTicker(selfEvery)
 	defer t.Stop()
@@ -39,44 +39,71 @@ func recordSelf(ctx context.Context, gather prometheus.Gatherer, to storage.Appe
 	}
 }
 
+// recordedHistograms is how the names of histograms begin that are recorded.
+const recordedHistograms = "rollscope_fpm_"
+
 // appendSelf writes one sample of each series.
 func appendSelf(ctx context.Context, gather prometheus.Gatherer, to storage.AppendableV2, instance string, now time.Time) error {
 	families, err := gather.Gather()
 	if err != nil && len(families) == 0 {
 		return err
 	}
-	app := to.AppenderV2(ctx)
-	b := labels.NewScratchBuilder(8)
+	w := selfWriter{app: to.AppenderV2(ctx), instance: instance, at: now.UnixMilli(), b: labels.NewScratchBuilder(8)}
 	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), "rollscope_") {
+		name := f.GetName()
+		if !strings.HasPrefix(name, "rollscope_") {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			var v float64
-			switch f.GetType() {
-			case dto.MetricType_COUNTER:
-				v = m.GetCounter().GetValue()
-			case dto.MetricType_GAUGE:
-				v = m.GetGauge().GetValue()
-			default:
-				continue
-			}
-			b.Reset()
-			b.Add(model.MetricNameLabel, f.GetName())
-			b.Add("job", selfJob)
-			b.Add("instance", instance)
-			for _, l := range m.GetLabel() {
-				name := l.GetName()
-				if name == "job" || name == "instance" { // as a scrape would
-					name = "exported_" + name
+			switch {
+			case f.GetType() == dto.MetricType_COUNTER:
+				w.write(name, m, "", m.GetCounter().GetValue())
+			case f.GetType() == dto.MetricType_GAUGE:
+				w.write(name, m, "", m.GetGauge().GetValue())
+			case f.GetType() == dto.MetricType_HISTOGRAM && strings.HasPrefix(name, recordedHistograms):
+				h := m.GetHistogram()
+				for _, b := range h.GetBucket() {
+					w.write(name+"_bucket", m, labels.FormatOpenMetricsFloat(b.GetUpperBound()), float64(b.GetCumulativeCount()))
 				}
-				b.Add(name, l.GetValue())
-			}
-			b.Sort()
-			if _, err := app.Append(0, b.Labels(), 0, now.UnixMilli(), v, nil, nil, storage.AOptions{}); err != nil {
-				return errors.Join(err, app.Rollback())
+				w.write(name+"_bucket", m, "+Inf", float64(h.GetSampleCount()))
+				w.write(name+"_sum", m, "", h.GetSampleSum())
+				w.write(name+"_count", m, "", float64(h.GetSampleCount()))
 			}
 		}
 	}
-	return app.Commit()
+	if w.err != nil {
+		return errors.Join(w.err, w.app.Rollback())
+	}
+	return w.app.Commit()
+}
+
+// selfWriter writes samples as a scrape of our own port would. It stops at the first error.
+type selfWriter struct {
+	app      storage.AppenderV2
+	instance string
+	at       int64
+	b        labels.ScratchBuilder
+	err      error
+}
+
+func (w *selfWriter) write(name string, m *dto.Metric, le string, v float64) {
+	if w.err != nil {
+		return
+	}
+	w.b.Reset()
+	w.b.Add(model.MetricNameLabel, name)
+	w.b.Add("job", selfJob)
+	w.b.Add("instance", w.instance)
+	if le != "" {
+		w.b.Add(model.BucketLabel, le)
+	}
+	for _, l := range m.GetLabel() {
+		name := l.GetName()
+		if name == "job" || name == "instance" { // as a scrape would
+			name = "exported_" + name
+		}
+		w.b.Add(name, l.GetValue())
+	}
+	w.b.Sort()
+	_, w.err = w.app.Append(0, w.b.Labels(), 0, w.at, v, nil, nil, storage.AOptions{})
 }

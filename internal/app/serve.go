@@ -56,6 +56,7 @@ type ServeOptions struct {
 	Store  StoreOptions
 	Web    WebOptions
 	Events EventOptions
+	FPM    FPMOptions // sources of forward passes, besides the file's
 
 	RemoteWriteReceiver bool
 	OTLPReceiver        bool
@@ -98,6 +99,7 @@ type recorder struct {
 	faces    *faces
 	rollouts *rolloutPart
 	events   *eventPart
+	passes   *passPart
 	started  time.Time
 
 	config   atomic.Pointer[config.Config]
@@ -177,6 +179,18 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 		}
 	}()
 	r.registry.MustRegister(dropped{r.events.drops})
+	metrics := metricsSource{r.store.Queryable(), r.store.Engine(), r.faces.reader}
+	r.passes, err = openPasses(cfg, o.FPM, r.events.store, r.store.Dir(), metrics, r.events.engineOf, newPlanning(metrics, o.Logger), o.Logger, r.registry)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.passes.close())
+		}
+	}()
+	r.registry.MustRegister(dropped{r.passes.drops})
+	r.passes.alerts = api.StoreRules(r.rules).Alerts
 	r.rollouts, err = openRollouts(s.Dir, o.Version, o.Logger, r.faces.reader)
 	if err != nil {
 		return nil, err
@@ -211,7 +225,7 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 		Reader: api.NewStoreReader(r.faces.reader), Catalog: r.faces, Boards: r.faces,
 		Targets: api.ScrapeTargets{Manager: r.scraper}, Rules: api.StoreRules(r.rules),
 		Rollouts: r.rollouts.face, Timelines: r.rollouts.face,
-		Traces: r.events.traces, Requests: r.events.requests, TraceRequest: r.events.requests.OfTrace, Logs: r.events.face(), Events: r.events.face(),
+		Traces: r.events.traces, Requests: r.events.requests, TraceRequest: r.events.requests.OfTrace, Logs: r.events.face(), Events: r.events.face(), Passes: r.passes,
 		Prometheus: api.Prometheus{
 			Engine: r.store.Engine(), Queryable: r.store.Queryable(), Exemplars: r.store.ExemplarQueryable(),
 			Appendable: r.store.Appendable(), DB: r.store.DB, Scrape: r.scraper.Prom(),
@@ -221,10 +235,10 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 			RemoteWriteReceiver: r.opts.RemoteWriteReceiver, OTLPReceiver: r.opts.OTLPReceiver, AdminAPI: r.opts.AdminAPI,
 		},
 		Drops: func() []api.Drop {
-			return slices.Concat(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store), r.rollouts.drops(), r.events.drops())
+			return slices.Concat(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store), r.rollouts.drops(), r.events.drops(), r.passes.drops())
 		},
 		Notices: func() []api.Warning {
-			return slices.Concat(api.FromNotices(r.store.Notices()), r.events.notices(), r.notices())
+			return slices.Concat(api.FromNotices(r.store.Notices()), r.events.notices(), r.passes.notices(), r.notices())
 		},
 		ConfigView: func() api.ConfigView {
 			c := r.config.Load()
@@ -300,6 +314,9 @@ func (r *recorder) apply(cfg *config.Config) error {
 	if err := r.events.apply(cfg); err != nil {
 		return back(err)
 	}
+	if err := r.passes.apply(cfg); err != nil {
+		return back(err)
+	}
 	r.faces.use(cat, boards, cfg.Rollscope.Engines)
 	r.config.Store(cfg)
 	return nil
@@ -331,6 +348,7 @@ func (r *recorder) run(ctx context.Context) error {
 		return recordSelf(ctx, r.registry, r.store.Appendable(), r.sockets.address(), r.log)
 	}, why: "with the store that it writes into"})
 	g.add(actor{name: "events", run: r.events.run, stop: r.events.close, why: "after the rollouts, whose requests it takes"})
+	g.add(actor{name: "passes", run: r.passes.run, stop: r.passes.close, why: "before the events, into which it writes"})
 	g.add(actor{name: "rollouts", run: r.rollouts.run, stop: r.rollouts.close, why: "after the API; it reads signals of the store"})
 	g.add(actor{name: "scraper", run: r.scraper.Run, why: "after the API: a page that is open sees the end"})
 	g.add(actor{name: "evaluations", run: r.tick, why: "with the API, which it feeds"})

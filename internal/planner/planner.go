@@ -40,13 +40,7 @@ func New(cfg Config, caps map[Component]Caps) (*Planner, error) {
 		if cfg.Mode == ModeAgg {
 			role = Aggregated
 		}
-		x := &pool{caps: caps[c], cold: cold{first: cfg.ColdStartPasses}}
-		if n := cfg.PrefillGPUs; c == PrefillPool && n > 0 {
-			x.caps.GPUs = n
-		}
-		if n := cfg.DecodeGPUs; c == DecodePool && n > 0 {
-			x.caps.GPUs = n
-		}
+		x := &pool{cold: cold{first: cfg.ColdStartPasses}}
 		for _, m := range []**Model{&x.all, &x.own} {
 			var err error
 			if *m, err = NewModel(role, cfg.MaxSamples, cfg.Buckets, cfg.MinObservations); err != nil {
@@ -54,8 +48,19 @@ func New(cfg Config, caps map[Component]Caps) (*Planner, error) {
 			}
 		}
 		p.pools[c], p.floor[c] = x, 1
+		p.SetCaps(c, caps[c])
 	}
 	return p, nil
+}
+
+// SetCaps says that the limits of an engine of a pool became known, or are others now. What was learned stays.
+func (p *Planner) SetCaps(c Component, caps Caps) {
+	if x := p.pools[c]; x != nil {
+		if n := map[Component]int{PrefillPool: p.cfg.PrefillGPUs, DecodePool: p.cfg.DecodeGPUs}[c]; n > 0 {
+			caps.GPUs = n
+		}
+		x.caps = caps
+	}
 }
 
 // Config returns the settings in force.
