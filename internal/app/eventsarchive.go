@@ -13,6 +13,7 @@ import (
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/eventstore"
 	"github.com/rollscope/rollscope/internal/logstore"
+	"github.com/rollscope/rollscope/internal/passstore"
 	"github.com/rollscope/rollscope/internal/requeststore"
 	"github.com/rollscope/rollscope/internal/tracestore"
 )
@@ -37,6 +38,7 @@ type eventArchive struct {
 	requests *requeststore.Store
 	traces   *tracestore.Store
 	logs     *logstore.Store
+	passes   *passstore.Store
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -62,6 +64,10 @@ func openEventArchive(ctx context.Context, dir string, o EventOptions, logger *s
 	}
 	a.traces = tracestore.New(a.store, tracestore.Options{})
 	a.logs = logstore.New(a.store)
+	a.passes, err = passstore.New(passstore.Options{Events: a.store, Keep: passstore.KeepNone, State: filepath.Join(home, "state", "bursts.json"), Logger: logger})
+	if err != nil {
+		return nil, errors.Join(err, a.store.Close())
+	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.stop = stop
 	a.running.Go(func() {
@@ -83,10 +89,11 @@ func anyOf(paths ...string) bool {
 }
 
 // face puts the events into the API's options.
-func (a *eventArchive) face(o *api.Options) {
+func (a *eventArchive) face(o *api.Options, metrics metricsSource) {
 	if a == nil {
 		return
 	}
+	o.Passes = &passArchive{store: a.passes, metrics: metrics}
 	f := eventFace{store: a.store, logs: a.logs}
 	o.Requests, o.Traces, o.TraceRequest, o.Logs, o.Events = a.requests, a.traces, a.requests.OfTrace, f, f
 }

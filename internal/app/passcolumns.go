@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/fpm"
@@ -29,7 +28,7 @@ func (t *passTable) add(r *passstore.Row) {
 	if !ok {
 		i = len(t.Ranks)
 		t.at[r.Key] = i
-		t.Ranks = append(t.Ranks, api.PassRankRef{Engine: r.Engine, Name: firstSet(r.Name, r.Engine), Rank: int(r.Key.Rank)})
+		t.Ranks = append(t.Ranks, api.PassRankRef{Engine: r.Engine, Name: firstSet(r.Name, shortName(r.Key)), Rank: int(r.Key.Rank)})
 	}
 	t.Rank = append(t.Rank, i)
 	t.Time = append(t.Time, float64(r.Time)/1e6)
@@ -76,30 +75,4 @@ func storedPasses(ctx context.Context, s *passstore.Store, q api.PassQuery) (api
 		t.add(&rows[i])
 	}
 	return t.PassColumns, nil
-}
-
-// passArchive are the passes of a recording, to be read.
-type passArchive struct{ store *passstore.Store }
-
-// errArchive is the answer to what only a recorder can do.
-var errArchive = &api.Error{Code: "not_enabled", Message: "this is a recording: no forward passes come in", Hint: "GET /api/rollscope/v1/passes/rows has those that were kept"}
-
-// Status implements [api.Passes].
-func (a passArchive) Status() api.ForwardPasses {
-	return api.ForwardPasses{Rows: passRows(a.store), Bursts: passBursts(a.store)}
-}
-
-// Live implements [api.Passes].
-func (a passArchive) Live(string, string, int) (api.PassColumns, error) {
-	return api.PassColumns{}, errArchive
-}
-
-// Rows implements [api.Passes].
-func (a passArchive) Rows(ctx context.Context, q api.PassQuery) (api.PassColumns, error) {
-	return storedPasses(ctx, a.store, q)
-}
-
-// Burst implements [api.Passes].
-func (a passArchive) Burst(string, string, time.Duration) (api.PassBurst, error) {
-	return api.PassBurst{}, errArchive
 }

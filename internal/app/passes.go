@@ -101,14 +101,19 @@ type passRank struct {
 // passEvery is how often the streams are judged: a blind source is told within 30 s.
 const passEvery = 5 * time.Second
 
-// openPasses opens the sources. Nothing is received before run.
-func openPasses(cfg *config.Config, flags FPMOptions, events *eventstore.Store, dir string, metrics metricsSource, nameOf func(...string) string, plan passPlanner, logger *slog.Logger, reg prometheus.Registerer) (_ *passPart, err error) {
-	p := &passPart{
-		log: logger.With("component", "passes"), flags: flags, metrics: metrics, nameOf: nameOf,
-		cfg: cfg.Rollscope.ForwardPasses, changes: make(chan struct{}, 1),
-		track: fpm.NewTracker(fpm.Options{}), series: newPassSeries(), ranks: map[fpm.Key]*passRank{},
+// newPassPart is one without sources and store.
+func newPassPart(cfg config.ForwardPasses, metrics metricsSource, nameOf func(...string) string, plan passPlanner, log *slog.Logger) *passPart {
+	return &passPart{
+		log: log, metrics: metrics, nameOf: nameOf, plan: plan, cfg: cfg, changes: make(chan struct{}, 1),
+		track: fpm.NewTracker(fpm.Options{}), series: newPassSeries(), ranks: map[fpm.Key]*passRank{}, pools: newPoolNames(cfg.Pools),
 		watches: map[string]*fpm.QueueWatch{}, differ: map[string]string{}, verdicts: map[string]fpm.Verdict{}, told: map[string]fpm.Flow{}, firing: map[string]bool{},
 	}
+}
+
+// openPasses opens the sources. Nothing is received before run.
+func openPasses(cfg *config.Config, flags FPMOptions, events *eventstore.Store, dir string, metrics metricsSource, nameOf func(...string) string, plan passPlanner, logger *slog.Logger, reg prometheus.Registerer) (_ *passPart, err error) {
+	p := newPassPart(cfg.Rollscope.ForwardPasses, metrics, nameOf, plan, logger.With("component", "passes"))
+	p.flags = flags
 	f := &p.cfg
 	p.store, err = passstore.New(passstore.Options{
 		Events: events, Keep: passstore.Keep(f.Keep), Retention: f.RetentionTime(), State: filepath.Join(dir, "rollscope", "state", "bursts.json"),
@@ -117,7 +122,6 @@ func openPasses(cfg *config.Config, flags FPMOptions, events *eventstore.Store, 
 	if err != nil {
 		return nil, err
 	}
-	p.plan = plan
 	if p.now, err = openPassBus(f, flags, p, p.log); err != nil {
 		return nil, fmt.Errorf("%s: %w", cmp.Or(cfg.Path, "forward passes"), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
@@ -105,7 +106,7 @@ func (p *passPart) engine(w *fpm.Worker) api.PassEngine {
 		Load: api.PassWorkerLoad{PrefillRequests: int64(w.Load.PrefillRequests), PrefillTokens: int64(w.Load.PrefillTokens),
 			DecodeRequests: int64(w.Load.DecodeRequests), DecodeKV: int64(w.Load.DecodeKV)},
 	}
-	out.Name = out.ID
+	out.Name = shortName(w.Key)
 	if id, err := fpm.ParseWorkerID(w.Key.Worker, fpm.DecimalID); err == nil {
 		out.WorkerHex = fpm.HexWorkerID(id)
 	}
@@ -118,7 +119,7 @@ func (p *passPart) engine(w *fpm.Worker) api.PassEngine {
 	out.Differ = p.differ[out.ID]
 	role := p.pools.role(w.Key.Namespace, w.Key.Component)
 	if r := p.ranks[w.Ranks[0].Key]; r != nil {
-		out.Name = cmp.Or(r.name, out.ID)
+		out.Name = cmp.Or(r.name, out.Name)
 		if r.instance != "" {
 			info := p.scraped.info[r.instance]
 			out.EngineID = api.EngineID(info.Job, r.instance)
@@ -137,6 +138,11 @@ func (p *passPart) engine(w *fpm.Worker) api.PassEngine {
 		out.Ranks = append(out.Ranks, passRankOf(&w.Ranks[i]))
 	}
 	return out
+}
+
+// shortName is an engine's name when nobody gave it one: of its places those that are known.
+func shortName(k fpm.Key) string {
+	return strings.TrimLeft(passstore.EngineOf(k), "/")
 }
 
 // passQueue is a queue with its parts; q has the tokens that messages tell.

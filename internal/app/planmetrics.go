@@ -183,7 +183,6 @@ func (p *planning) Collect(out chan<- prometheus.Metric) {
 		if a := s.answer; a != nil {
 			gauge(planCapacity, a.RPS)
 			for _, x := range a.Pools {
-				gauge(planCurrent, new(float64(x.Replicas)), x.Component)
 				if x.Engine != nil {
 					gauge(planEngine, &x.Engine.RPS, x.Component)
 				}
@@ -199,6 +198,7 @@ func (p *planning) Collect(out chan<- prometheus.Metric) {
 		for _, x := range a.Load.Pools {
 			gauge(planTTFT, x.TTFT, x.Component)
 			gauge(planITL, x.ITL, x.Component)
+			gauge(planCurrent, new(float64(x.Current)), x.Component)
 			gauge(planWanted, new(float64(x.Want)), x.Component)
 		}
 		for _, m := range a.Models {

@@ -73,7 +73,7 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 		Notices: func() []api.Warning { return api.FromNotices(store.Notices()) },
 		UI:      ui,
 	}
-	events.face(&options)
+	events.face(&options, metricsSource{store.Queryable(), store.Engine(), faces.reader})
 	a, err := api.New(options)
 	if err != nil {
 		return nil, errors.Join(err, events.close(), store.Close())

@@ -251,7 +251,7 @@ func (s *Store) After(cursor, engine string, limit int) (Page, error) {
 	return s.recent.after(cursor, engine, limit)
 }
 
-// Query returns stored passes by time, of one engine ("" for all), from and to in ns since 1970; the newest
+// Query returns stored passes by time, of one engine ("" for all), from and to in ns since 1970 (0: open); the newest
 // when there are more than the limit. A pass that is stored twice, in a burst too, counts once.
 func (s *Store) Query(ctx context.Context, from, to int64, engine string, limit int) (rows []Row, more bool, err error) {
 	q := `{row="pass"}`
