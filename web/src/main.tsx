@@ -9,6 +9,7 @@ import "./styles/shell.css";
 import "./styles/panels.css";
 import "./styles/pages.css";
 import "./styles/events.css";
+import "./styles/passes.css";
 
 startTheme();
 startTitle();

@@ -19,6 +19,15 @@ export interface Frame {
   y: [number, number] | null;
 }
 
+/** A line over the cloud, in the axes' own values. */
+export interface ScatterLine {
+  points: [number, number][];
+  /** token of the colour */
+  color: string;
+  width: number;
+  dash?: number[];
+}
+
 export interface ScatterProps {
   /** milliseconds when the axis is time */
   xs: readonly (number | null)[];
@@ -30,8 +39,12 @@ export interface ScatterProps {
   label: string;
   selected: number;
   words: (i: number) => [string, string][];
-  onFrame: (f: Frame) => void;
+  /** without it a press draws no frame */
+  onFrame?: (f: Frame) => void;
   onPick: (i: number) => void;
+  lines?: ScatterLine[];
+  /** what a click does, "click opens" */
+  hint?: string;
 }
 
 const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 18;
@@ -128,6 +141,24 @@ export function ScatterPlot(p: ScatterProps) {
       for (let i = 0; i < px.length; i++) if (p.of[i] === k && !Number.isNaN(px[i])) mark(c, kind.shape, px[i] as number, py[i] as number, r);
     }
     c.globalAlpha = 1;
+    c.save();
+    c.beginPath();
+    c.rect(LEFT, TOP, w, h);
+    c.clip();
+    for (const line of p.lines ?? []) {
+      c.strokeStyle = token(line.color);
+      c.lineWidth = line.width;
+      c.setLineDash(line.dash ?? []);
+      c.beginPath();
+      line.points.forEach(([x, y], i) => {
+        const at = [LEFT + placeOn(xAxis, x) * w, TOP + (1 - placeOn(p.y, y)) * h] as const;
+        if (i === 0) c.moveTo(...at);
+        else c.lineTo(...at);
+      });
+      c.stroke();
+    }
+    c.restore();
+    c.lineWidth = 1;
     for (const [i, color] of [[p.selected, "--text"], [over?.i ?? -1, "--accent"]] as const) {
       if (i < 0 || i >= px.length || Number.isNaN(px[i])) continue;
       c.strokeStyle = token(color);
@@ -136,7 +167,7 @@ export function ScatterPlot(p: ScatterProps) {
       c.arc(px[i] as number, py[i] as number, 6, 0, 7);
       c.stroke();
     }
-  }, [px, py, size, p.kinds, p.of, p.y, p.selected, over?.i, skin, xAxis.min, xAxis.max]);
+  }, [px, py, size, p.kinds, p.of, p.y, p.selected, over?.i, skin, xAxis.min, xAxis.max, p.lines]);
 
   const at = (e: PointerEvent) => {
     const box = (canvas.current as HTMLCanvasElement).getBoundingClientRect();
@@ -145,7 +176,7 @@ export function ScatterPlot(p: ScatterProps) {
   const near = (x: number, y: number) => nearest(px, py, x, y);
   const done = (d: { x0: number; y0: number; x: number; y: number }) => {
     const dx = Math.abs(d.x - d.x0), dy = Math.abs(d.y - d.y0);
-    if (dx < SMALL && dy < SMALL) {
+    if (!p.onFrame || (dx < SMALL && dy < SMALL)) {
       const i = near(d.x, d.y);
       if (i >= 0) p.onPick(i);
       return;
@@ -184,11 +215,11 @@ export function ScatterPlot(p: ScatterProps) {
         onPointerCancel={() => setDrag(null)}
         onPointerLeave={() => setOver(null)}
       />
-      {drag && (Math.abs(drag.x - drag.x0) >= SMALL || Math.abs(drag.y - drag.y0) >= SMALL) && <Brush drag={drag} w={w} h={h} />}
+      {drag && p.onFrame && (Math.abs(drag.x - drag.x0) >= SMALL || Math.abs(drag.y - drag.y0) >= SMALL) && <Brush drag={drag} w={w} h={h} />}
       {over && !drag && (
         <div class="tip" style={{ top: `${Math.max(0, over.y - 20)}px`, ...(tipRight ? { right: `${size.width - over.x + 12}px` } : { left: `${over.x + 12}px` }) }} aria-hidden="true">
           {p.words(over.i).map(([k, v]) => <div class="tip-row" key={k}><span class="tip-name">{k}</span><b>{v}</b></div>)}
-          <div class="tip-more">click opens</div>
+          <div class="tip-more">{p.hint ?? "click opens"}</div>
         </div>
       )}
     </div>

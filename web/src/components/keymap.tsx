@@ -16,6 +16,7 @@ const KEYS: [string, string][][] = [
     ["Enter", "open the row"],
     ["[ ]", "earlier, later window; on an engine: previous, next engine"],
     ["Esc", "close; else back from zoom"],
+    ["p", "engines: forward passes, and back"],
     ["r t l", "requests, traces, log lines: of the row, the point under the pointer, or the window"],
     ["Space", "live on, off"],
     ["?", "this map"],

@@ -15,13 +15,19 @@ import { win } from "../state/live";
 import { rank } from "../state/match";
 import { useResource } from "../state/resource";
 import { change, isZoomed, view } from "../state/view";
+import { hasPasses, usePasses } from "../state/passes";
 import { EngineDetails } from "./engine";
+import { EnginesSwitch, Passes } from "./passes";
 
 /** Columns of the fleet table, where the catalog has the signal. */
 const COLUMNS = ["ttft:p99", "itl:p99", "throughput", "cache_hit_rate", "running", "queue_depth", "kv_usage", "retractions"];
 const SPARKS = new Set(["ttft:p99", "itl:p99", "throughput", "cache_hit_rate", "running", "kv_usage"]);
 
 export function Engines() {
+  return view.value.passes ? <Passes /> : <Fleet />;
+}
+
+function Fleet() {
   const w = win.value;
   const v = view.value;
   const known = signals.value;
@@ -39,6 +45,7 @@ export function Engines() {
   const selected = all.find((e) => e.id === v.engine);
   const board = boards.value.value?.find((b) => b.id === v.board);
 
+  const passes = usePasses().value?.data;
   const step = (d: number) => () => {
     const i = rows.findIndex((e) => e.id === v.engine);
     if (i < 0) return false;
@@ -49,6 +56,12 @@ export function Engines() {
   useKeys({
     "[": step(-1),
     "]": step(1),
+    p: () => {
+      if (!hasPasses(passes)) return false;
+      const worker = v.engine ? passes?.engines?.find((e) => e.engine_id === v.engine)?.id : undefined;
+      change({ passes: true, engine: "", board: "", worker: worker ?? "" });
+      return true;
+    },
     Escape: () => {
       if (isZoomed.value || (!view.value.engine && !view.value.board)) return false;
       change({ engine: "", board: "" });
@@ -58,7 +71,9 @@ export function Engines() {
 
   return (
     <>
-      <TopBar title="Engines" sub={<Crumbs all={res.value ? all : undefined} selected={selected} board={board} />} />
+      <TopBar title="Engines" sub={<Crumbs all={res.value ? all : undefined} selected={selected} board={board} />}>
+        <EnginesSwitch passes={passes} />
+      </TopBar>
       <main class="main page-engines">
         <section class={`panel fleet ${v.engine || v.board ? "fleet-short" : ""}`} aria-label="fleet">
           <header class="panel-h">

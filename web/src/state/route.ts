@@ -34,6 +34,20 @@ export interface View {
   role: string;
   /** engines: draw the role's median */
   peers: boolean;
+  /** engines: the forward passes in place of the fleet */
+  passes: boolean;
+  /** engines, passes: the worker that they are narrowed to, namespace/component/worker; "" all */
+  worker: string;
+  /** engines, passes: how long a time the strip shows, ms, and the instant at its right edge when it does not follow; 0 not said */
+  stripSpan: number;
+  stripAt: number;
+  /** engines, passes: what the fleet is asked to carry, as typed: tokens, requests a second, replicas; "" what is measured */
+  namespace: string;
+  isl: string;
+  osl: string;
+  rate: string;
+  prefill: string;
+  decode: string;
   /** rollouts: the run, "" the one with the newest step */
   run: string;
   kind: "train" | "eval";
@@ -49,7 +63,7 @@ export interface View {
   axis: "step" | "time";
   /** rollouts, traces: the timeline's own view, as it writes it */
   timeline: string;
-  /** requests, traces, logs: the one that is looked at; "first" stands for the first of the list until it is known */
+  /** engines, passes: the pool of the cloud; requests, traces, logs: the one that is looked at; "first" stands for the first of the list until it is known */
   id: string;
   /** requests: what they are grouped by; logs: what the histogram is split by, "" the class; traces: "critical" shows the critical path alone */
   by: string;
@@ -101,7 +115,7 @@ const PATHS: Record<Page, string> = { overview: "/", engines: "/engines", rollou
 export function emptyView(page: Page = "overview"): View {
   return {
     page, range: null, live: true, every: DEFAULT_EVERY, theme: "", engine: "", board: "", sort: "", filter: "",
-    level: "", role: "", peers: true, run: "", kind: "train", rollout: "", attempt: "", versus: "", metric: "", axis: "step", timeline: "", alert: "", expr: "", show: "chart", instant: false, step: 0,
+    level: "", role: "", peers: true, passes: false, worker: "", stripSpan: 0, stripAt: 0, namespace: "", isl: "", osl: "", rate: "", prefill: "", decode: "", run: "", kind: "train", rollout: "", attempt: "", versus: "", metric: "", axis: "step", timeline: "", alert: "", expr: "", show: "chart", instant: false, step: 0,
     id: "", by: "", goalTTFT: "", goalITL: "", x: "", y: "", color: "", log: false, columns: "", service: "", name: "", min: "", max: "", status: "", span: "", part: "", closed: "", draw: "waterfall", lineClass: "",
   };
 }
@@ -124,6 +138,23 @@ export function parseView(path: string, search: string): View {
   v.level = get("level");
   v.role = get("role");
   v.peers = get("peers") !== "0";
+  if (page === "engines" && get("view") === "passes") {
+    v.passes = true;
+    v.worker = get("worker");
+    v.stripSpan = Math.min(parseDuration(get("span")) ?? 0, HOUR);
+    v.stripAt = instant(get("at"));
+    v.namespace = get("namespace");
+    v.goalTTFT = get("ttft");
+    v.goalITL = get("itl");
+    v.isl = get("isl");
+    v.osl = get("osl");
+    v.rate = get("rate");
+    v.prefill = get("prefill");
+    v.decode = get("decode");
+    v.x = get("x");
+    v.by = get("by");
+    v.id = get("pool");
+  }
   if (page === "rollouts") {
     v.run = get("run");
     v.kind = get("kind") === "eval" ? "eval" : "train";
@@ -179,6 +210,12 @@ function id(text: string): string {
   return /^-?\d{1,18}$/.test(text) ? text : "";
 }
 
+/** An instant in milliseconds since 1970; 0 when it is none. */
+function instant(text: string): number {
+  const t = parseInstant(text, NaN);
+  return t !== null && t > 0 ? t : 0;
+}
+
 function whole(text: string, min: number, max: number): number | null {
   const n = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
   return n >= min && n <= max ? n : null;
@@ -221,6 +258,22 @@ export function viewURL(v: View): string {
       add("level", v.level);
       add("role", v.role);
       if (!v.peers) add("peers", "0");
+      if (!v.passes) break;
+      add("view", "passes");
+      add("worker", v.worker);
+      if (v.stripSpan > 0) add("span", durationCode(v.stripSpan));
+      if (v.stripAt > 0) add("at", instantCode(v.stripAt));
+      add("namespace", v.namespace);
+      add("ttft", v.goalTTFT);
+      add("itl", v.goalITL);
+      add("isl", v.isl);
+      add("osl", v.osl);
+      add("rate", v.rate);
+      add("prefill", v.prefill);
+      add("decode", v.decode);
+      add("x", v.x);
+      add("by", v.by);
+      add("pool", v.id);
       break;
     case "rollouts":
       add("run", v.run);
