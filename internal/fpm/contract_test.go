@@ -621,6 +621,32 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// BenchmarkJSON is the same message read by encoding/json into a struct: what a consumer of the exporter's
+// lines would write.
+func BenchmarkJSON(b *testing.B) {
+	p := sample()
+	text, err := p.MarshalJSON()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		var out struct {
+			Version   int                `json:"version"`
+			WorkerID  string             `json:"worker_id"`
+			Rank      int                `json:"dp_rank"`
+			Counter   uint64             `json:"counter_id"`
+			Wall      float64            `json:"wall_time"`
+			Scheduled map[string]float64 `json:"scheduled_requests"`
+			Queued    map[string]float64 `json:"queued_requests"`
+		}
+		if err := json.Unmarshal(text, &out); err != nil || len(out.Scheduled) == 0 {
+			b.Fatal(err, len(out.Scheduled))
+		}
+	}
+}
+
 func BenchmarkAppend(b *testing.B) {
 	p := sample()
 	var buf []byte

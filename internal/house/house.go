@@ -41,6 +41,7 @@ var Inside = map[string][]string{
 	"app":              {"sim"},
 	"sim/spans":        {"sim"}, // they render what the model tells
 	"sim/lines":        {"sim"},
+	"sim/passes":       {"sim"},
 }
 
 // Only lists packages that a path may be imported by, whatever the column.

@@ -48,6 +48,7 @@ func (s *scheduler) decode(hi float64) {
 	d := decodeRun{steps: n, gap: dt / (s.rate / float64(len(s.batch))), stall: s.stall, tokens: grown, batch: len(s.batch)}
 	s.stall = 0
 	s.server.obs.decoded(s, d)
+	s.server.fleet.watchPasses(s, Passes{N: n, Decode: len(s.batch), Context: s.seqLens - grown, Grows: s.rate}, dt)
 	s.sinceReport += n
 	if s.sinceReport >= reportEvery {
 		s.sinceReport = 0

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
 	"strings"
 )
@@ -122,7 +123,17 @@ func (d *dynamoFrontend) started() {
 }
 
 // workerID is the hexadecimal instance id of a worker; it does not fit a float64.
-func workerID(sv *server) string { return fmt.Sprintf("%x", mix(uint64(sv.pid))>>1|1<<62) }
+func workerID(sv *server) string { return fmt.Sprintf("%x", sv.instanceID()) }
+
+// instanceID is Dynamo's id of a worker: of each process another. Engines that Dynamo does not run keep theirs.
+func (sv *server) instanceID() uint64 {
+	if sv.spec.Kind == DynamoWorker {
+		return mix(uint64(sv.pid))>>1 | 1<<62
+	}
+	h := fnv.New64a()
+	h.Write([]byte(sv.name))
+	return h.Sum64()>>1 | 1<<62
+}
 
 func (d *dynamoFrontend) accepted(f *front, r *request, _ *server) {
 	d.begun.add(1)

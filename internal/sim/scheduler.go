@@ -488,6 +488,7 @@ func (s *scheduler) finishPass() {
 		s.lastHitRate = float64(p.hit+p.host) / float64(n)
 	}
 	s.server.obs.prefilled(s, p)
+	s.server.fleet.watchPasses(s, Passes{N: 1, Prefill: p.requests, PrefillTokens: p.computed, PrefillCached: p.hit + p.host}, p.end-p.start)
 	for _, r := range p.done {
 		if r.at != prefilling {
 			continue

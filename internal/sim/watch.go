@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/engine"
@@ -14,6 +15,26 @@ type Watch struct {
 	Call   func(Call)   // a request has ended on an engine
 	Report func(Report) // an engine says what it is doing: the moments at which it writes a line of a batch
 	Moment func(Moment) // something else that an engine would say
+	Passes func(Passes) // forward passes have ended
+}
+
+// Passes are equal iterations of one scheduler, one after the other: a prefill pass, or some decode steps.
+type Passes struct {
+	End                                   time.Time     // of the last
+	Each                                  time.Duration // that one takes
+	N                                     int
+	Member                                string
+	Addr                                  string
+	Kind                                  Kind
+	Role                                  engine.Role
+	Rank                                  int
+	PID                                   int
+	Worker                                uint64  // Dynamo's id of the instance: another after a restart of a Dynamo worker
+	Prefill, PrefillTokens, PrefillCached int     // requests, tokens computed, and found in a cache
+	Decode                                int     // requests
+	Context                               float64 // tokens of those that decode, in the first
+	Grows                                 float64 // by which it grows with each
+	Waiting                               []int   // tokens of those in the queue of the role: a prompt's, a context's on a decode engine
 }
 
 // Call is one request on one engine, over. The halves of a PD pair are two calls of one ID; so are a try
@@ -217,6 +238,42 @@ func (f *Fleet) watchReport(s *scheduler, kind reportKind) {
 	for _, w := range f.watches {
 		if w.Report != nil {
 			w.Report(r)
+		}
+	}
+}
+
+// watchPasses tells that n iterations ended now.
+func (f *Fleet) watchPasses(s *scheduler, p Passes, each float64) {
+	wanted := false
+	for _, w := range f.watches {
+		wanted = wanted || w.Passes != nil
+	}
+	if !wanted {
+		return
+	}
+	sv := s.server
+	p.End, p.Each = f.at(s.now), time.Duration(math.Round(each*1e9))
+	p.Member, p.Addr, p.Kind, p.Role, p.Rank, p.PID = sv.name, sv.spec.Addr, sv.spec.Kind, sv.spec.Role, s.rank, sv.pid
+	p.Worker = sv.instanceID()
+	add := func(list []*request, at ...place) {
+		for _, r := range list {
+			if len(at) == 0 || slices.Contains(at, r.at) {
+				p.Waiting = append(p.Waiting, r.prompt+int(r.done))
+			}
+		}
+	}
+	switch {
+	case sv.decodeOnly():
+		add(s.prealloc)
+		add(s.between, transfer)
+	case sv.prefillOnly():
+		add(s.between, bootstrap)
+	default:
+		add(s.queue)
+	}
+	for _, w := range f.watches {
+		if w.Passes != nil {
+			w.Passes(p)
 		}
 	}
 }
