@@ -42,7 +42,7 @@ var parts = []struct {
 	measure func(binary, dir string) ([]row, error)
 }{
 	{"size", size}, {"idle", idle}, {"memory", memory}, {"startup", startup}, {"scrape", scrape}, {"queries", queries}, {"rules", rules},
-	{"fleet", fleet}, {"rollouts", rollouts}, {"d10", d10}, {"requests", requests}, {"otlp", otlpTraces}, {"sampling", sampling}, {"logs", logs}, {"fpm", fpm}, {"events", events},
+	{"fleet", fleet}, {"rollouts", rollouts}, {"d10", d10}, {"requests", requests}, {"otlp", otlpTraces}, {"sampling", sampling}, {"logs", logs}, {"fpm", fpm}, {"passes", passPage}, {"events", events},
 }
 
 func names() []string {

@@ -26,4 +26,4 @@ if [ -z "${BASE_URL:-}" ]; then
 fi
 echo "driving $BASE_URL; screenshots in $SHOTS"
 cd "$here/.."
-node --test --test-concurrency=1 --test-timeout=1500000 "e2e/pages.e2e.mjs" "e2e/rollouts.e2e.mjs" "e2e/sources.e2e.mjs" "e2e/fixture.e2e.mjs" "e2e/viewer.e2e.mjs" "e2e/viewerdata.e2e.mjs" "e2e/requests.e2e.mjs" "e2e/traces.e2e.mjs" "e2e/logs.e2e.mjs"
+node --test --test-concurrency=1 --test-timeout=1500000 "e2e/pages.e2e.mjs" "e2e/rollouts.e2e.mjs" "e2e/sources.e2e.mjs" "e2e/fixture.e2e.mjs" "e2e/viewer.e2e.mjs" "e2e/viewerdata.e2e.mjs" "e2e/requests.e2e.mjs" "e2e/traces.e2e.mjs" "e2e/logs.e2e.mjs" "e2e/passes.e2e.mjs"

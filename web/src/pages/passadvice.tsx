@@ -19,7 +19,7 @@ export function AdvicePanel({ res }: { res: Resource<api.Envelope<api.PassAdvice
     <section class="panel pass-advice" aria-label="planner's advice">
       <header class="panel-h">
         <h2>Planner’s advice</h2>
-        <span class="u">what Dynamo’s would do; nothing is scaled</span>
+        <span class="u">as Dynamo’s; nothing is scaled</span>
         <span class="sp" />
         {res.value && <StaleNote res={res} />}
       </header>
@@ -76,7 +76,7 @@ function Loop({ name, loop }: { name: string; loop: api.PassLoop }) {
               <tbody>
                 {engines.map((e) => (
                   <tr key={`${e.pool} ${e.worker_id} ${e.rank}`}>
-                    <td class="c-worker" title={e.worker_id}>{e.worker_id || "no id"}</td><td class="n">{e.rank}</td><td class="n">{grouped(e.queued_prefill_tokens, 0)}</td><td class="n">{grouped(e.queued_decode_kv_tokens, 0)}</td>
+                    <td class="c-worker" title={e.worker_id}>{e.worker_id ? (e.worker_id.length > 8 ? `…${e.worker_id.slice(-6)}` : e.worker_id) : "no id"}</td><td class="n">{e.rank}</td><td class="n">{grouped(e.queued_prefill_tokens, 0)}</td><td class="n">{grouped(e.queued_decode_kv_tokens, 0)}</td>
                     <td class="n">{grouped(e.inflight_kv_tokens, 0)}</td><td class="n">{e.ttft_seconds === null ? "–" : seconds(e.ttft_seconds)}</td><td class="n">{e.itl_seconds === null ? "–" : seconds(e.itl_seconds)}</td><td class="n">{known(e.signal, brief).replace("unknown", "–")}</td>
                   </tr>
                 ))}

@@ -25,6 +25,7 @@ export function CapacityPanel({ advice, enabled }: { advice: Resource<api.Envelo
         <h2>Capacity</h2>
         <span class="u">requests/s, from the fit</span>
         <span class="sp" />
+        {(v.goalTTFT || v.goalITL || v.isl || v.osl || v.rate || v.prefill || v.decode) && <button type="button" class="quiet" title="as measured and configured" onClick={() => change({ goalTTFT: "", goalITL: "", isl: "", osl: "", rate: "", prefill: "", decode: "" }, "replace")}>reset</button>}
         {list.length > 1 && (
           <select aria-label="deployment" value={namespace} onChange={(e) => change({ namespace: e.currentTarget.value }, "replace")}>{list.map((n) => <option key={n} value={n}>{n || "(no namespace)"}</option>)}</select>
         )}
@@ -42,7 +43,7 @@ export function CapacityPanel({ advice, enabled }: { advice: Resource<api.Envelo
 function Asked({ c, bad }: { c: api.PassCapacity | undefined; bad: Record<string, number | undefined> }) {
   const v = view.value;
   const pool = (name: string) => c?.pools?.find((p) => p.component === name)?.replicas;
-  const tokens = (n: number | null | undefined) => (n === null || n === undefined ? "" : grouped(Math.round(n), 0));
+  const tokens = (n: number | null | undefined) => (!c ? "" : n === null || n === undefined ? "unknown" : grouped(Math.round(n), 0));
   const field = (key: "goalTTFT" | "goalITL" | "isl" | "osl" | "rate" | "prefill" | "decode", wrong: string, label: string, unit: string, placeholder: string, title: string) => (
     <label class="ask" title={title}>
       <span class="mut">{label}</span>
@@ -59,8 +60,7 @@ function Asked({ c, bad }: { c: api.PassCapacity | undefined; bad: Record<string
       {field("osl", "osl", "OSL", "tok", tokens(c?.osl_tokens), "tokens of an answer; empty: what is measured")}
       {both && field("prefill", "prefill", "Prefill", "×", String(pool("prefill") ?? ""), "replicas of the prefill pool; empty: those that are there")}
       {field("decode", "decode", both ? "Decode" : "Replicas", "×", String(pool("decode") ?? ""), "replicas; empty: those that are there")}
-      {field("rate", "rate", "Demand", "/s", c?.demand_requests_per_second != null ? brief(c.demand_requests_per_second) : "", "requests a second; empty: what is measured")}
-      {(v.goalTTFT || v.goalITL || v.isl || v.osl || v.rate || v.prefill || v.decode) && <button type="button" class="quiet" title="as measured and configured" onClick={() => change({ goalTTFT: "", goalITL: "", isl: "", osl: "", rate: "", prefill: "", decode: "" }, "replace")}>reset</button>}
+      {field("rate", "rate", "Demand", "/s", !c ? "" : c.demand_requests_per_second === null ? "unknown" : brief(c.demand_requests_per_second), "requests a second; empty: what is measured")}
     </div>
   );
 }

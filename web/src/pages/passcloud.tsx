@@ -95,6 +95,11 @@ export function CloudPanel({ model, engines, advice }: { model: PassModel; engin
         )}
         <button type="button" class={by === "rank" ? "chip on" : "chip"} aria-pressed={by === "rank"} title="a colour a rank" onClick={() => change({ by: by === "rank" ? "" : "rank" }, "replace")}>by rank</button>
       </div>
+      <p class="cloud-fit" title={[fit?.reason, "solid inside what was seen, dashed beyond"].filter(Boolean).join("; ")}>
+        {fit?.state === "fitted" ? <><i class="sw-line" />{formula(fit)}{fit.r2 !== null && <> · R² {fit.r2.toFixed(2)}</>}</> : fit ? <span class="mut">no line: {plain(fit.state)}{fit.reason && `, ${fit.reason}`}</span> : <span class="mut">no line yet</span>}
+        {held.length > 0 && fit?.state === "fitted" && <span class="mut"> · drawn with {held.map(([f, m]) => `${featureName(f)} at the median ${brief(m)}`).join(", ")}</span>}
+        {shown.other && <span class="mut"> · thin: Dynamo’s fit of all passes</span>}
+      </p>
       <div class="cloud-body">
         <ScatterPlot
           xs={cloud.x} ys={cloud.y} kinds={shown.kinds} of={shown.cats.of} x={shown.xa} y={shown.ya} selected={model.pinned ? cloud.time.findIndex((t, i) => t === model.pinned?.time && cloud.key[i] === model.pinned.key) : -1}
@@ -105,14 +110,9 @@ export function CloudPanel({ model, engines, advice }: { model: PassModel; engin
         {cloud.x.length === 0 && <p class="calm cloud-none">no {role === "agg" ? "" : `${role} `}pass in this window: idle</p>}
       </div>
       <footer class="panel-f">
-        <span title={[fit?.reason, "solid inside what was seen, dashed beyond"].filter(Boolean).join("; ")}>
-          {fit?.state === "fitted" ? <>fit: {formula(fit)}{fit.r2 !== null && <> · R² {fit.r2.toFixed(2)}</>}</> : fit ? <span class="mut">{plain(fit.state)}{fit.reason && `: ${fit.reason}`}</span> : <span class="mut">no line yet</span>}
-          {held.length > 0 && fit?.state === "fitted" && <span class="mut"> · drawn with {held.map(([f, m]) => `${featureName(f)} at the median ${brief(m)}`).join(", ")}</span>}
-          {shown.other && <span class="mut"> · thin: Dynamo’s fit of all passes</span>}
-        </span>
+        <span class="cloud-legend">{shown.kinds.map((k) => <span class="leg" key={k.name}><KindMark kind={k} />{k.name}</span>)}</span>
         <span class="sp" />
-        <span class="cloud-legend">{shown.kinds.length <= 4 && shown.kinds.map((k) => <span class="leg" key={k.name}><KindMark kind={k} />{k.name}</span>)}</span>
-        <span class="mut">{cloud.all > cloud.x.length ? `newest ${grouped(cloud.x.length, 0)} of ${grouped(cloud.all, 0)}` : grouped(cloud.x.length, 0)}</span>
+        <span class="mut">{cloud.all > cloud.x.length ? `newest ${grouped(cloud.x.length, 0)} of ${grouped(cloud.all, 0)}` : grouped(cloud.x.length, 0)} passes</span>
       </footer>
     </section>
   );

@@ -14,7 +14,12 @@ import { busyShare, plain, queueRuleWords, rankLevel, seconds, sourceLevel } fro
 import { isArchive, now, refresh, status, today } from "../state/live";
 import { change } from "../state/view";
 
-const PARTS: Record<string, string> = { prefill: "--ph-p-forward", decode: "--ph-d-forward", bootstrap: "--ph-p-bootstrap", prealloc: "--ph-d-prealloc", transfer: "--ph-d-transfer", waiting: "--ph-queue" };
+/** The colour of a kind of waiting; a part of it in brackets is what waits, "waiting (prefill)". */
+function partColor(name: string): string {
+  const n = /\((.*)\)/.exec(name)?.[1] ?? name;
+  const tokens: Record<string, string> = { prefill: "--ph-p-forward", decode: "--ph-d-forward", bootstrap: "--ph-p-bootstrap", prealloc: "--ph-d-prealloc", transfer: "--ph-d-transfer", waiting: "--ph-queue", preempted: "--ph-tool" };
+  return `var(${tokens[n] ?? "--s7"})`;
+}
 
 /** What waits, by kind, out of passes and beside it out of the engine's metrics. */
 export function QueuesPanel({ engines, worker }: { engines: api.PassEngine[]; worker: string }) {
@@ -32,12 +37,12 @@ export function QueuesPanel({ engines, worker }: { engines: api.PassEngine[]; wo
   ];
   const sort = useSignal("");
   const differ = list.filter((e) => e.queues_differ);
-  const one = worker ? list[0] : undefined;
+  const one = list.length === 1 ? list[0] : undefined;
   return (
     <section class="panel pass-queues" aria-label="queues by kind">
       <header class="panel-h">
         <h2>Queues</h2><span class="u">requests by kind</span><span class="sp" />
-        <span class="leg" aria-hidden="true">{kinds.map((k) => <span key={k}><i class="key-bar" style={{ background: `var(${PARTS[k] ?? "--s7"})` }} />{k}</span>)}</span>
+        <span class="leg" aria-hidden="true">{kinds.map((k) => <span key={k}><i class="key-bar" style={{ background: partColor(k) }} />{k}</span>)}</span>
       </header>
       {list.length === 0 ? <p class="calm">no worker has sent anything yet</p> : <Table label="queues of workers" rows={list} columns={columns} rowKey={(e) => e.id} sort={sort.value} onSort={(s) => (sort.value = s)} onOpen={(e) => change({ worker: worker ? "" : e.id })} />}
       {one && <QueueDetail e={one} />}
@@ -58,7 +63,7 @@ function QueueCell({ q, most, rule, state }: { q: api.PassQueue | null; most: nu
   const words = (q.parts ?? []).map((p) => `${p.name}: ${p.requests === null ? "not told" : `${brief(p.requests)} requests`}${p.tokens !== null ? `, ${grouped(p.tokens, 0)} tokens` : ""}`);
   return (
     <span class="cell" title={[...words, queueRuleWords(rule)].join("\n")}>
-      <span class="q-stack" aria-hidden="true">{(q.parts ?? []).map((p) => <i key={p.name} style={{ width: `${(100 * (p.requests ?? 0)) / most}%`, background: `var(${PARTS[p.name] ?? "--s7"})` }} />)}</span>
+      <span class="q-stack" aria-hidden="true">{(q.parts ?? []).map((p) => <i key={p.name} style={{ width: `${(100 * (p.requests ?? 0)) / most}%`, background: partColor(p.name) }} />)}</span>
       <span class="num">{brief(q.requests)}</span>
     </span>
   );
@@ -75,7 +80,7 @@ function QueueDetail({ e }: { e: api.PassEngine }) {
           <thead><tr><th>Kind</th><th class="n">Requests</th><th class="n">Tokens</th><th class="n">Scraped, requests</th></tr></thead>
           <tbody>{rows.map((k) => {
             const a = e.queue?.parts?.find((p) => p.name === k), b = e.scraped_queue?.parts?.find((p) => p.name === k);
-            return <tr key={k}><td><i class="key-bar" style={{ background: `var(${PARTS[k] ?? "--s7"})` }} /> {k}</td><td class="n">{text(a?.requests)}</td><td class="n">{text(a?.tokens)}</td><td class="n">{text(b?.requests)}</td></tr>;
+            return <tr key={k}><td><i class="key-bar" style={{ background: partColor(k) }} /> {k}</td><td class="n">{text(a?.requests)}</td><td class="n">{text(a?.tokens)}</td><td class="n">{text(b?.requests)}</td></tr>;
           })}</tbody>
         </table>
       )}

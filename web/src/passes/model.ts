@@ -10,7 +10,7 @@ import { Feed, storedPasses } from "./feed";
 import { PassSet, rankKey, type RankRow } from "./ring";
 
 const KEEP_MS = 150_000;
-const SPAN_MS = 20_000;
+const SPAN_MS = 10_000;
 /** The URL is written when the window has come to rest. */
 const REST_MS = 350;
 

@@ -8,11 +8,11 @@ const pass = (p: Partial<Pass>): Pass => ({ time: 0, wall: 0, flags: 0, missing:
 
 test("a pass in words: what it held, how long, what waits, what happened before it", () => {
   expect(passWords(pass({ kind: 3, wall: 18.24, prefillRequests: 2, prefillTokens: 4096, prefillKV: 10, decodeRequests: 20, decodeKV: 25_180, queuedPrefillRequests: 3, queuedPrefillTokens: 900, flags: GAP, missing: 4 }))).toEqual([
-    ["prefill and decode", "18.2 ms"], ["prefill", "2 req · 4,096 new tokens · 10 from KV"], ["decode", "20 req · 25,180 KV tokens"],
+    ["wall time", "18.2 ms"], ["prefill", "2 req · 4,096 new tokens · 10 from KV"], ["decode", "20 req · 25,180 KV tokens"],
     ["queued", "prefill 3 req, 900 tok · decode 0 req, 0 KV"], ["before it", "4 messages are missing"],
   ]);
   expect(passWords(pass({ flags: HEARTBEAT, kind: 0 }))).toEqual([["heartbeat", "nothing ran"], ["queued", "nothing"]]);
-  expect(passWords(pass({ flags: NO_TIME, kind: 5 }))[0]?.[1]).toBe("unknown time");
+  expect(passWords(pass({ flags: NO_TIME, kind: 5 }))[0]?.[1]).toBe("unknown: what it tells cannot be");
   expect(markWords(GAP | RESTART | LATE, 1)).toBe("1 message is missing, the engine began anew, came late, after newer ones");
 });
 

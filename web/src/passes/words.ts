@@ -4,14 +4,14 @@ import { brief, grouped } from "../format/number";
 import { parseApiTime, parseDuration } from "../format/time";
 import { DECODE, EMPTY, GAP, HEARTBEAT, HOLE, LATE, MIXED, NO_TIME, PREFILL, RESTART, UNMEASURED, type Kind, type Pass } from "./ring";
 
-export const KIND_WORDS: Record<Kind, string> = { 0: "heartbeat", [PREFILL]: "prefill", [DECODE]: "decode", [MIXED]: "prefill and decode", [EMPTY]: "nothing in it", [UNMEASURED]: "its time cannot be" };
+export const KIND_WORDS: Record<Kind, string> = { 0: "heartbeat", [PREFILL]: "prefill", [DECODE]: "decode", [MIXED]: "prefill and decode", [EMPTY]: "nothing in it", [UNMEASURED]: "what it tells cannot be" };
 
 /** A pass's numbers, as its tooltip and the line of a pinned one say them. */
 export function passWords(p: Pass): [string, string][] {
   const out: [string, string][] = [];
   if (p.flags & HEARTBEAT) out.push(["heartbeat", "nothing ran"]);
   else {
-    out.push([KIND_WORDS[p.kind], p.flags & NO_TIME ? "unknown time" : `${brief(p.wall)} ms`]);
+    out.push(["wall time", p.flags & NO_TIME ? `unknown: ${KIND_WORDS[p.kind]}` : `${brief(p.wall)} ms${p.kind === EMPTY ? ", nothing in it" : ""}`]);
     if (p.prefillRequests > 0 || p.prefillTokens > 0) out.push(["prefill", `${grouped(p.prefillRequests, 0)} req · ${grouped(p.prefillTokens, 0)} new tokens · ${grouped(p.prefillKV, 0)} from KV`]);
     if (p.decodeRequests > 0) out.push(["decode", `${grouped(p.decodeRequests, 0)} req · ${grouped(p.decodeKV, 0)} KV tokens`]);
   }

@@ -14,6 +14,8 @@ describe("the URL holds the view", () => {
     ["/?range=15m", { ...emptyView(), range: { kind: "last", ms: 900e3 } }],
     ["/engines?from=2026-07-14T13:30:00Z&to=2026-07-14T14:30:00Z&engine=slime/10.0.0.1:30000&sort=-ttft:p99&q=h07&role=decode&peers=0",
       { ...emptyView("engines"), range: { kind: "fixed", from: T, to: T + 3600e3 }, engine: "slime/10.0.0.1:30000", sort: "-ttft:p99", filter: "h07", role: "decode", peers: false }],
+    ["/engines?live=0&view=passes&worker=dynamo/decode/7587893811422159&span=15s&at=2026-07-14T13:30:00.250Z&ttft=500ms&itl=50ms&isl=3000&osl=150&rate=12.5&prefill=2&decode=4&x=sum_decode_kv_tokens&by=rank&pool=decode",
+      { ...emptyView("engines"), live: false, passes: true, worker: "dynamo/decode/7587893811422159", stripSpan: 15e3, stripAt: T + 250, goalTTFT: "500ms", goalITL: "50ms", isl: "3000", osl: "150", rate: "12.5", prefill: "2", decode: "4", x: "sum_decode_kv_tokens", by: "rank", id: "decode" }],
     ["/alerts?range=data&live=0&theme=light&alert=a%7Cb", { ...emptyView("alerts"), range: { kind: "data" }, live: false, theme: "light", alert: "a|b" }],
     ["/explore?every=30&expr=rate(x%7Ba%3D%22b+%26+c%22%7D%5B5m%5D)+%2B+1&show=table&at=instant&step=15s",
       { ...emptyView("explore"), every: 30, expr: 'rate(x{a="b & c"}[5m]) + 1', show: "table", instant: true, step: 15 }],
@@ -30,6 +32,8 @@ describe("the URL holds the view", () => {
     expect(parseView("/nowhere", "?range=soon&every=x&theme=pink&step=-4&from=a&to=b")).toEqual(emptyView());
     expect(parseView("/", "?from=2026-07-14&to=2026-07-13").range).toBeNull();
     expect(parseView("/engines/", "").page).toBe("engines");
+    expect(parseView("/engines", "?view=passes&span=soon&at=then&isl=%3Cb%3E")).toEqual({ ...emptyView("engines"), passes: true, isl: "<b>" });
+    expect(parseView("/engines", "?isl=3000&worker=a").worker).toBe(""); // of a view that is not shown
     expect(parseView("/rollouts", "?step=x&vs=1e3&kind=test&x=y")).toEqual(emptyView("rollouts"));
   });
 
