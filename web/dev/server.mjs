@@ -219,6 +219,7 @@ function api(path, q) {
   if (path.startsWith("/signals/")) return envelope(signalData(id, q));
   if (path === "/metrics-catalog") return envelope(METRICS);
   if (path === "/alerts") return envelope({ alerts: alerts(), rules: fleet.length ? RULES : [], receivers: fixture === "live" ? ["http://alertmanager:9093 (alertmanager)", "http://hooks.local/x (webhook)"] : [] });
+  if (path === "/passes") return envelope({ enabled: false, sources: [], engines: [], relay: null, rows: { keep: "off", retention_seconds: null, stored: 0, recent: 0, recent_seconds: 0 }, bursts: [] });
   if (path === "/boards") return envelope(BOARDS);
   if (path === "/rollouts" || path.startsWith("/rollouts/")) {
     const data = rollouts(path, q, fixture);

@@ -1298,6 +1298,12 @@ export interface PassModel {
   component: string;
   /** "prefill", "decode", "agg" */
   role: string;
+  engines: number;
+  /** of those engines, that send now */
+  ranks: number;
+  /** of the next request at the worst rank now, by our fit; null: not known, or none in this role */
+  ttft_seconds: number | null;
+  itl_seconds: number | null;
   /** ours: without cold starts and what came before a change */
   fit: PassFit;
   /** of all passes, on which Dynamo decides */

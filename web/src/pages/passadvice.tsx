@@ -4,11 +4,12 @@ import type * as api from "../api/types";
 import { Badge, ErrorBox, StaleNote } from "../components/state";
 import { brief, grouped, plural } from "../format/number";
 import { known, plain, rate, seconds } from "../passes/words";
+import { hasEngines } from "../state/passes";
 import { useResource, type Resource } from "../state/resource";
 import { view } from "../state/view";
 
 export const useAdvice = (p: api.ForwardPasses | undefined): Resource<api.Envelope<api.PassAdvice>> =>
-  useResource(p?.enabled ? "passes advice" : null, "", (abort) => get<api.PassAdvice>("/passes/advice", {}, abort));
+  useResource(hasEngines(p) ? "passes advice" : null, "", (abort) => get<api.PassAdvice>("/passes/advice", {}, abort));
 
 export function AdvicePanel({ res }: { res: Resource<api.Envelope<api.PassAdvice>> }) {
   const v = view.value;

@@ -10,7 +10,7 @@ import { PassModel } from "../passes/model";
 import { plural } from "../format/number";
 import { isLive, toggleLive } from "../state/live";
 import { useKeys } from "../state/keys";
-import { alarms, hasPasses, usePasses } from "../state/passes";
+import { alarms, hasEngines, hasPasses, usePasses } from "../state/passes";
 import type { Resource } from "../state/resource";
 import { change, view } from "../state/view";
 import { AdvicePanel, useAdvice } from "./passadvice";
@@ -42,10 +42,12 @@ export function Passes() {
   const p = res.value?.data;
   const engines = useMemo(() => p?.engines ?? [], [p]);
   const live = isLive.value;
+  useEffect(() => () => model.stop(), [model]);
+  // A recording has no newest passes to ask for.
+  const enabled = p?.enabled;
   useEffect(() => {
-    model.start();
-    return () => model.stop();
-  }, [model]);
+    if (enabled !== undefined) model.start(enabled);
+  }, [model, enabled]);
   useEffect(() => model.setEngines(engines, v.worker), [model, engines, v.worker]);
   useEffect(() => model.setLive(live), [model, live]);
 
@@ -97,7 +99,7 @@ export function Passes() {
           <div class="passes-body">
             <div class="passes-strip"><StripPanel model={model} passes={p} loading={res.loading && !p} /></div>
             <div class="passes-side">
-              <CapacityPanel advice={advice} enabled={p?.enabled === true} />
+              <CapacityPanel advice={advice} enabled={hasEngines(p)} />
               <AdvicePanel res={advice} />
             </div>
             <div class="passes-rest">

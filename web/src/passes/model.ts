@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import { Failure } from "../api/client";
 import type * as api from "../api/types";
+import { parseApiTime } from "../format/time";
 import { canLive, isArchive, isLive, now, range, today, toggleLive } from "../state/live";
 import { change, view } from "../state/view";
 import { clampSpan, nextSpan } from "./layout";
@@ -63,10 +64,15 @@ export class PassModel {
   /** The instant at the right edge. */
   head(): number {
     if (this.at !== null) return this.at;
-    if (isArchive.peek()) return today();
+    if (isArchive.peek()) return this.end();
     const r = range.peek();
     if (r.kind === "fixed") return r.to;
     return this.feed.head();
+  }
+
+  /** Where a recording ends: its passes may go on after its last point of a metric. */
+  private end(): number {
+    return Math.max(today(), ...this.engines.flatMap((e) => (e.ranks ?? []).map((r) => parseApiTime(r.last) || 0)));
   }
 
   /** Called when live goes on or off: off, the picture stays where it is. */
@@ -83,6 +89,7 @@ export class PassModel {
     this.worker = worker;
     this.version = -1;
     this.order();
+    if (!this.follows) this.loadPast();
   }
 
   /** Puts the rows in order when there are others. */
@@ -154,7 +161,7 @@ export class PassModel {
   /** Moves the window; to move it is to stop following. */
   pan(ms: number): void {
     const head = this.head();
-    const newest = isArchive.peek() ? today() : this.feed.heard ? this.feed.head() : now();
+    const newest = isArchive.peek() ? this.end() : this.feed.heard ? this.feed.head() : now();
     this.at = Math.min(head + ms, newest);
     if (isLive.peek()) toggleLive();
     this.settle();
@@ -247,9 +254,10 @@ export class PassModel {
     return from;
   }
 
-  start(): void {
+  start(live: boolean): void {
     this.feed.paused = !isLive.peek();
-    if (!isArchive.peek()) this.feed.start();
+    if (live) this.feed.start();
+    else this.feed.stop();
     if (!this.follows) this.loadPast();
   }
   stop(): void {
