@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/engine"
 	"github.com/rollscope/rollscope/internal/sim"
 	"github.com/rollscope/rollscope/internal/sim/lines"
+	"github.com/rollscope/rollscope/internal/sim/passes"
 )
 
 // DemoOptions configure [Demo].
@@ -79,6 +81,13 @@ func Demo(ctx context.Context, o DemoOptions) error {
 	writer := lines.Live(fleetCtx, running, lines.Options{Seed: cfg.Seed, Millis: true}, logs, o.Logger)
 	training.Go(func() { _ = writer.Wait() }) // it has logged why
 	text = append(text, lines.Config(logs, running.Targets())...)
+	sender, err := passes.Live(fleetCtx, running, passes.FleetOptions{Drop: map[string]float64{"decode-0": 0.002}, Seed: cfg.Seed}, o.Logger)
+	if err != nil {
+		stopFleet()
+		return fmt.Errorf("the demo's forward passes: %w", err)
+	}
+	training.Go(sender.Wait)
+	text = append(text, passesConfig(sender.Sockets())...)
 	// More than the usual share, so that there is something to look at after a minute.
 	text = append(text, "  traces: {sampling: {ratio: 10%}}\n"...)
 	if err := os.WriteFile(file, text, 0o644); err != nil {
@@ -96,6 +105,25 @@ func Demo(ctx context.Context, o DemoOptions) error {
 			}
 		},
 	})
+}
+
+// passesConfig is the part of a configuration that receives the fleet's forward passes: the pair that prefills
+// and decodes apart is one deployment, each of the others one of its own.
+func passesConfig(sockets []passes.Socket) []byte {
+	var b bytes.Buffer
+	b.WriteString("  planner: {optimization_target: sla, enable_load_scaling: true, ttft_ms: 800, itl_ms: 40, throughput_adjustment_interval_seconds: 120}\n")
+	b.WriteString("  forward_passes:\n    zmq:\n")
+	for _, s := range sockets {
+		namespace, component := s.Member, "backend"
+		switch s.Role {
+		case engine.Prefill:
+			namespace, component = "pd", "prefill"
+		case engine.Decode:
+			namespace, component = "pd", "decode"
+		}
+		fmt.Fprintf(&b, "      - {endpoint: %q, engine: %q, namespace: %s, component: %s}\n", s.Endpoint, s.Addr, namespace, component)
+	}
+	return b.Bytes()
 }
 
 // namesConfig is the section of a configuration that gives members their names: the ports are whatever

@@ -339,7 +339,7 @@ func (p *passPart) resolve(k fpm.Key, r *passRank) {
 	r.instance = p.scraped.instanceOf(k.Worker, configured)
 	r.name = ""
 	if r.instance != "" {
-		r.name = cmp.Or(p.nameOf(r.instance), r.instance)
+		r.name = cmp.Or(p.scraped.info[r.instance].Name, p.nameOf(r.instance), r.instance)
 	}
 	r.role = p.roleOf(k, r)
 	r.series = p.series.of(k, r.name)

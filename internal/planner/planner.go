@@ -87,6 +87,9 @@ func (p *Planner) Observe(c Component, it Iteration) (Verdict, *Change) {
 	}
 	x.all.Observe(it)
 	s := sample{x: x.own.features(&it), y: it.WallTime, seq: x.own.seq + 1}
+	if x.own.role == Aggregated {
+		s.batch = float64(it.NumDecodeRequests)
+	}
 	if x.cold.is(&it) {
 		x.own.average(&it) // it says what the load is, only not how long it takes
 		x.cold.keep(s)

@@ -7,6 +7,8 @@ type sample struct {
 	x   [2]float64 // features; x[1] is unused in one dimension
 	y   float64    // seconds
 	seq uint64     // number of the pass, counted by the model
+	// batch is the requests that decode, where the model has no such feature; the watch tells passes apart by it.
+	batch float64
 }
 
 // bucket is a cell of the grid over the features, oldest sample first.

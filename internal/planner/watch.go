@@ -50,14 +50,16 @@ const (
 	watchSlack  = 1.5  // deviations that are forgiven on each pass
 	watchLimit  = 12.0 // what must come together
 	watchClip   = 4.0
+	watchLeast  = 0.05 // a shift that is less, however sure, changes no decision: the cells follow it
+	watchCells  = 4096
 	watchFloor  = 0.02   // a residual below 2 % is noise even on an engine without any
 	toDeviation = 1.4826 // a normal spread's deviation over its median absolute residual
 	meanToDev   = 1.2533 // and over its mean absolute residual
 )
 
 type watch struct {
-	at    map[[2]int16]int // where a cell stands in cells
-	cells []cell           // at most one for each third of an octave of each feature
+	at    map[[3]int16]int // where a cell stands in cells
+	cells []cell           // at most watchCells
 	slope [2]float64       // seconds per unit, of a line through the cells' means
 	age   int              // passes until the slopes are taken anew
 	work  []float64
@@ -98,8 +100,10 @@ func (c *cusum) add(z, ratio float64, pass uint64) bool {
 	return c.sum > watchLimit
 }
 
-func cellOf(x [2]float64) [2]int16 {
-	return [2]int16{int16(3 * math.Log2(1+x[0])), int16(3 * math.Log2(1+x[1]))}
+// cellOf is where a pass belongs: a third of an octave of each feature, and an octave of the requests that
+// decode where they are no feature. Many short contexts take longer than few long ones of the same sum.
+func cellOf(s *sample) [3]int16 {
+	return [3]int16{int16(3 * math.Log2(1+s.x[0])), int16(3 * math.Log2(1+s.x[1])), int16(math.Log2(1 + s.batch))}
 }
 
 // see looks at a pass before the model has it, and returns a change when this pass makes it one.
@@ -108,11 +112,14 @@ func (w *watch) see(m *Model, s sample) *Change {
 		w.age = watchSlope
 		w.takeSlope(m.samples.dims)
 	}
-	k := cellOf(s.x)
+	k := cellOf(&s)
 	i, known := w.at[k]
 	if !known {
+		if len(w.cells) == watchCells {
+			return nil
+		}
 		if w.at == nil {
-			w.at = map[[2]int16]int{}
+			w.at = map[[3]int16]int{}
 		}
 		i = len(w.cells)
 		w.at[k] = i
@@ -163,8 +170,13 @@ func (w *watch) see(m *Model, s sample) *Change {
 	if fast {
 		by = w.faster
 	}
+	factor := by.ratio / float64(by.n)
+	if math.Abs(factor-1) < watchLeast {
+		w.slower, w.faster = cusum{}, cusum{}
+		return nil
+	}
 	w.changes++
-	w.last = &Change{Pass: s.seq, Since: by.since, Factor: by.ratio / float64(by.n)}
+	w.last = &Change{Pass: s.seq, Since: by.since, Factor: factor}
 	w.fresh, w.compared, w.slower, w.faster = true, 0, cusum{}, cusum{}
 	clear(w.at) // what came before says nothing of what comes
 	w.cells = w.cells[:0]
