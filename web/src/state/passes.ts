@@ -8,7 +8,7 @@ export const usePasses = (): Resource<api.Envelope<api.ForwardPasses>> =>
 
 /** Whether there is anything to look at: a source, or passes that were kept. */
 export function hasPasses(p: api.ForwardPasses | undefined): boolean {
-  return p !== undefined && (hasEngines(p) || (p.bursts ?? []).length > 0 || p.rows.keep !== "off");
+  return p !== undefined && (hasEngines(p) || (p.bursts ?? []).length > 0 || p.rows.stored > 0);
 }
 
 /** Whether the planner can be asked: passes come in, or a recording tells what its engines did. */
