@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/template"
@@ -90,12 +91,14 @@ func application(e *env) *kingpin.Application {
 	return app
 }
 
-// joinDash writes `--flag -` as `--flag=-`: kingpin takes a dash that stands alone for an empty value.
+// joinDash writes `--flag -` as `--flag=-`, and `--flag -1` as `--flag=-1`: kingpin takes a dash that stands alone
+// for an empty value, and a negative number for another flag.
 func joinDash(args []string) []string {
 	var out []string
 	for _, a := range args {
-		if n := len(out); a == "-" && n > 0 && strings.HasPrefix(out[n-1], "--") && !strings.Contains(out[n-1], "=") {
-			out[n-1] += "=-"
+		_, err := strconv.Atoi(a)
+		if n := len(out); (a == "-" || err == nil && a[0] == '-') && n > 0 && strings.HasPrefix(out[n-1], "--") && !strings.Contains(out[n-1], "=") {
+			out[n-1] += "=" + a
 			continue
 		}
 		out = append(out, a)

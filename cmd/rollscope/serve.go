@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -10,7 +12,7 @@ import (
 )
 
 func addServe(a *kingpin.Application, e *env) {
-	o := &app.ServeOptions{}
+	o := &app.ServeOptions{System: &app.SystemOptions{}}
 	cmd := a.Command("serve", "The recorder: scrape, store, evaluate rules, alert, and serve API and page.").HelpLong(`
 Takes Prometheus's flags and a plain prometheus.yml, or targets on the command line:
   rollscope serve --scrape 10.0.0.11:30000 --scrape 10.0.0.12:30000
@@ -18,6 +20,7 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
   rollscope serve --rollouts '/runs/7/debug/rollout_{rollout_id}.pt' --storage.tsdb.path /runs/7/tsdb
   rollscope serve --scrape 10.0.0.11:30000 --logs '/runs/7/logs/*.log' --traces.otlp-grpc 10.0.0.5:4317
   rollscope serve --scrape 10.0.0.11:30000 --fpm ipc:///tmp/sglang-fpm --fpm-ranks 8
+  rollscope serve --scrape 127.0.0.1:30000 --scrape 127.0.0.1:30001 --system-port 8081
   rollscope serve --config.file=prometheus.yml --storage.tsdb.path=data --storage.tsdb.retention.time=7d
 `)
 	cmd.Flag("config.file", "Configuration: a prometheus.yml, with an optional section rollscope.").StringVar(&o.ConfigFile)
@@ -33,6 +36,7 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
 	eventFlags(cmd, &o.Events)
 	storeFlags(cmd, &o.Store)
 	webFlags(cmd, &o.Web)
+	systemFlags(cmd, o.System)
 	cmd.Flag("web.enable-remote-write-receiver", "Accept samples at /api/v1/write.").BoolVar(&o.RemoteWriteReceiver)
 	cmd.Flag("web.enable-otlp-receiver", "Accept OTLP metrics at /api/v1/otlp/v1/metrics.").BoolVar(&o.OTLPReceiver)
 	cmd.Flag("web.enable-lifecycle", "Accepted for Prometheus's sake; reload is open to the admin scope.").BoolVar(&o.Lifecycle)
@@ -42,6 +46,19 @@ Takes Prometheus's flags and a plain prometheus.yml, or targets on the command l
 		o.Logger, o.Version, o.Out = e.logger(), e.version, e.out
 		return app.Serve(e.ctx, *o)
 	})
+}
+
+// systemFlags are Dynamo's settings of its system port: a flag wins over the variable.
+func systemFlags(cmd *kingpin.CmdClause, o *app.SystemOptions) {
+	cmd.Flag("system-port", "One port for this machine's engines as a Dynamo worker has it: /metrics of all in one, /health, /live. 0 takes a free port, -1 is none.").
+		Envar("DYN_SYSTEM_PORT").Default("-1").SetValue(&portValue{&o.Port})
+	cmd.Flag("system-host", "Address of the system port; unless set, the host of --web.listen-address.").Envar("DYN_SYSTEM_HOST").PlaceHolder("HOST").StringVar(&o.Host)
+	cmd.Flag("system-health-path", "Path of its health; unless set, /health.").Envar("DYN_SYSTEM_HEALTH_PATH").PlaceHolder("PATH").StringVar(&o.Health)
+	cmd.Flag("system-live-path", "Second path of it; unless set, /live.").Envar("DYN_SYSTEM_LIVE_PATH").PlaceHolder("PATH").StringVar(&o.Live)
+	cmd.Flag("system-starting-health-status", "What an engine counts as while it starts, and a machine without engines: ready or notready (default).").
+		Envar("DYN_SYSTEM_STARTING_HEALTH_STATUS").PlaceHolder("STATUS").StringVar(&o.Starting)
+	cmd.Flag("system-use-endpoint-health-status", "Endpoints that decide the status, all of them; unless set, every engine.").
+		Envar("DYN_SYSTEM_USE_ENDPOINT_HEALTH_STATUS").PlaceHolder("JSON").StringVar(&o.Endpoints)
 }
 
 func storeFlags(cmd *kingpin.CmdClause, s *app.StoreOptions) {
@@ -76,6 +93,20 @@ func webFlags(cmd *kingpin.CmdClause, w *app.WebOptions) {
 	cmd.Flag("web.cors.origin", "Regular expression of whole origins whose pages may read from this server.").StringVar(&w.CORSOrigin)
 	cmd.Flag("web.tokens-file", "File of bearer tokens and their scopes: a line each: read, write or admin, and the token or sha256:HASH.").StringVar(&w.TokensFile)
 }
+
+// portValue reads a port of one's own, 0 for a free one and -1 for none.
+type portValue struct{ port *int }
+
+func (v *portValue) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < -1 || n > 65535 {
+		return fmt.Errorf("invalid port %q in --system-port or DYN_SYSTEM_PORT: 0 to 65535, or -1 for none", s)
+	}
+	*v.port = n
+	return nil
+}
+
+func (v *portValue) String() string { return strconv.Itoa(*v.port) }
 
 // durationValue reads Prometheus's durations (15d, 1h30m) into a time.Duration.
 type durationValue struct{ d *time.Duration }

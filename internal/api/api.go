@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollscope/rollscope/internal/systemport"
 	"github.com/rollscope/rollscope/internal/tracestore"
 )
 
@@ -68,6 +69,8 @@ type Options struct {
 	Events       Events    // nil = none: nothing can be pushed
 	Passes       Passes    // nil = none
 
+	System *systemport.Port // nil = none
+
 	Drops      func() []Drop     // everything that was not kept, nil = nothing
 	Notices    func() []Warning  // about this process, nil = nothing
 	ConfigView func() ConfigView // what runs, redacted by the source; nil = no configuration
@@ -84,6 +87,7 @@ type API struct {
 	log     *slog.Logger
 	main    *door
 	tempo   *door // nil without traces
+	system  *door // nil without a system port
 	metrics *httpMetrics
 	writer  writer
 	live    *live
@@ -121,10 +125,14 @@ func New(o Options) (*API, error) {
 	if a.Traces != nil {
 		a.tempo = newDoor(a.tempoRoutes(), faceOfTempo)
 	}
+	if a.Options.System != nil {
+		a.system = newDoor(a.systemRoutes(), faceOfSystem)
+	}
 	return a, nil
 }
 
-// Routes returns the whole table: nothing else is served, but for what [API.Tempo] serves on a port of its own.
+// Routes returns the whole table: nothing else is served, but for what [API.Tempo] and
+// [API.SystemPort] serve on ports of their own.
 func (a *API) Routes() []Route { return a.main.table }
 
 // Evaluated tells the listeners of /live that something new can be read: call it after each scrape

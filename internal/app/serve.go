@@ -56,7 +56,8 @@ type ServeOptions struct {
 	Store  StoreOptions
 	Web    WebOptions
 	Events EventOptions
-	FPM    FPMOptions // sources of forward passes, besides the file's
+	FPM    FPMOptions     // sources of forward passes, besides the file's
+	System *SystemOptions // the unified endpoint; nil = none
 
 	RemoteWriteReceiver bool
 	OTLPReceiver        bool
@@ -134,6 +135,9 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 			r.sockets.close()
 		}
 	}()
+	if r.sockets.system, err = openSystem(o.System, o.Web, func() *scrape.Manager { return r.scraper }); err != nil {
+		return nil, err
+	}
 
 	s := o.Store
 	outOfOrder := s.OutOfOrder
@@ -161,6 +165,7 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 		return nil, err
 	}
 	r.store.SetScrapeManager(r.scraper.Prom())
+	r.registry.MustRegister(dropped{r.sockets.system.drops})
 	r.rules, err = metricstore.NewRules(metricstore.RulesOptions{
 		Appendable: r.store.Appendable(), Queryable: r.store.Queryable(), Engine: r.store.Engine(),
 		Catalog: cat, Drops: r.store.Dropped, ExternalURL: r.sockets.linkURL(), Logger: o.Logger, Registerer: r.registry,
@@ -226,6 +231,7 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 		Targets: api.ScrapeTargets{Manager: r.scraper}, Rules: api.StoreRules(r.rules),
 		Rollouts: r.rollouts.face, Timelines: r.rollouts.face,
 		Traces: r.events.traces, Requests: r.events.requests, TraceRequest: r.events.requests.OfTrace, Logs: r.events.face(), Events: r.events.face(), Passes: r.passes,
+		System: r.sockets.system.face(),
 		Prometheus: api.Prometheus{
 			Engine: r.store.Engine(), Queryable: r.store.Queryable(), Exemplars: r.store.ExemplarQueryable(),
 			Appendable: r.store.Appendable(), DB: r.store.DB, Scrape: r.scraper.Prom(),
@@ -235,7 +241,7 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 			RemoteWriteReceiver: r.opts.RemoteWriteReceiver, OTLPReceiver: r.opts.OTLPReceiver, AdminAPI: r.opts.AdminAPI,
 		},
 		Drops: func() []api.Drop {
-			return slices.Concat(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store), r.rollouts.drops(), r.events.drops(), r.passes.drops())
+			return slices.Concat(api.ScrapeDrops(r.scraper), api.StoreDrops(r.store), r.rollouts.drops(), r.events.drops(), r.passes.drops(), r.sockets.system.drops())
 		},
 		Notices: func() []api.Warning {
 			return slices.Concat(api.FromNotices(r.store.Notices()), r.events.notices(), r.passes.notices(), r.notices())
@@ -366,7 +372,7 @@ func (r *recorder) run(ctx context.Context) error {
 
 func (r *recorder) announce() {
 	if r.opts.Out != nil {
-		fmt.Fprintf(r.opts.Out, "rollscope %s: %s\n", r.opts.Version, r.sockets.url())
+		fmt.Fprintf(r.opts.Out, "rollscope %s: %s\n%s", r.opts.Version, r.sockets.url(), r.sockets.system.announcement())
 	}
 	if r.opts.started != nil {
 		r.opts.started(r.sockets.url())

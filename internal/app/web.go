@@ -32,6 +32,7 @@ type sockets struct {
 	auth      *api.WebAuth
 	cors      *regexp.Regexp
 	tokens    []api.Token
+	system    *systemPart // beside them, nil = none
 }
 
 // listen opens the sockets. With next it takes the following port, up to 50 times, while one is busy.
@@ -108,11 +109,16 @@ func (s *sockets) url() string {
 	if s.external != nil {
 		return s.external.String()
 	}
+	return urlOf(s.listeners[0], s.opts.ConfigFile != "")
+}
+
+// urlOf is the address of a listener to print for a person.
+func urlOf(l net.Listener, secure bool) string {
 	scheme := "http"
-	if s.opts.ConfigFile != "" {
+	if secure {
 		scheme = "https"
 	}
-	addr := s.listeners[0].Addr().(*net.TCPAddr)
+	addr := l.Addr().(*net.TCPAddr)
 	host := addr.IP.String()
 	if addr.IP.IsUnspecified() {
 		host = "127.0.0.1"
@@ -131,7 +137,11 @@ func (s *sockets) linkURL() *url.URL {
 
 func (s *sockets) hosts() api.Hosts {
 	name, _ := os.Hostname() // without it only addresses and configured names are good
-	return api.Hosts{Listen: s.addrs(), External: s.external, Allowed: s.opts.AllowedHosts, Hostname: name, CORS: s.cors}
+	listen := s.addrs()
+	if s.system != nil {
+		listen = append(listen, s.system.listener.Addr())
+	}
+	return api.Hosts{Listen: listen, External: s.external, Allowed: s.opts.AllowedHosts, Hostname: name, CORS: s.cors}
 }
 
 func (s *sockets) access() api.Access {
@@ -143,7 +153,7 @@ func (s *sockets) strangers() bool {
 	return !s.auth.Configured() && len(s.tokens) == 0 && !api.LoopbackOnly(s.addrs())
 }
 
-// serve answers on all sockets, and on tempo's, which may be nil, in Tempo's language.
+// serve answers on all sockets, on the system port, and on tempo's, which may be nil, in Tempo's language.
 func (s *sockets) serve(ctx context.Context, a *api.API, tempo net.Listener) error {
 	var list []api.Listener
 	for _, l := range s.listeners {
@@ -151,6 +161,9 @@ func (s *sockets) serve(ctx context.Context, a *api.API, tempo net.Listener) err
 	}
 	if tempo != nil {
 		list = append(list, api.Listener{Listener: tempo, Handler: a.Tempo()})
+	}
+	if s.system != nil {
+		list = append(list, api.Listener{Listener: s.system.listener, Handler: a.SystemPort()})
 	}
 	return a.ServeAll(ctx, list, s.opts.ConfigFile)
 }
@@ -162,4 +175,5 @@ func (s *sockets) close() {
 	for _, l := range s.listeners {
 		_ = l.Close()
 	}
+	s.system.close()
 }

@@ -34,7 +34,7 @@ func (m *Manager) scraped(a *appender, commitErr error) {
 	switch {
 	case a.up == 1 && a.samples > 0:
 		up := true
-		t.up = &up
+		t.up, t.everUp = &up, true
 		if t.reason != ReasonNone && t.lastBad != "" {
 			m.log.Info("the target is read again", "target", t)
 		}

@@ -51,6 +51,7 @@ type target struct {
 	absent  int // rounds in which it was not among the active targets
 	samples int
 	up      *bool // as the last scrape went; nil before it and while there are no metrics yet
+	everUp  bool
 	reason  Reason
 	message string // of the failure, with the body quoted
 	hint    string
@@ -252,6 +253,7 @@ type TargetInfo struct {
 	Labels   labels.Labels // public ones
 	// Up is nil before the first scrape, and while the target answers but has no metrics yet.
 	Up         *bool
+	EverUp     bool      // it has given metrics since it became a target
 	LastScrape time.Time // zero before the first
 	Duration   time.Duration
 	Samples    int
@@ -306,6 +308,7 @@ func (m *Manager) info(pool string, pt *promscrape.Target) TargetInfo {
 		up := *t.up
 		ti.Up = &up
 	}
+	ti.EverUp = t.everUp
 	ti.Samples, ti.Reason, ti.Error, ti.Hint = t.samples, t.reason, t.message, t.hint
 	ti.Identity, ti.Spelling = t.identity, t.exposition.spelling
 	if len(t.exposition.dpRanks) > 0 {
