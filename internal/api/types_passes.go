@@ -226,7 +226,11 @@ type PassEngineView struct {
 // PassModel is a pool's line and whether it can be trusted.
 type PassModel struct {
 	Component string           `json:"component"`
-	Role      string           `json:"role"`   // "prefill", "decode", "agg"
+	Role      string           `json:"role"` // "prefill", "decode", "agg"
+	Engines   int              `json:"engines"`
+	Ranks     int              `json:"ranks"`        // of those engines, that send now
+	TTFT      *float64         `json:"ttft_seconds"` // of the next request at the worst rank now, by our fit; null: not known, or none in this role
+	ITL       *float64         `json:"itl_seconds"`
 	Fit       PassFit          `json:"fit"`    // ours: without cold starts and what came before a change
 	Dynamo    PassFit          `json:"dynamo"` // of all passes, on which Dynamo decides
 	Cold      PassCold         `json:"cold_start"`

@@ -1,8 +1,10 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
@@ -11,62 +13,106 @@ import (
 )
 
 // fleets are the pools as the planner sees them: the latest message of each rank that is alive.
-func fleets(workers []planWorker) (prefill, decode planner.Fleet) {
+func fleets(workers []planWorker) map[planner.Component]*planner.Fleet {
+	out := map[planner.Component]*planner.Fleet{planner.PrefillPool: {}, planner.DecodePool: {}}
 	for i := range workers {
 		w := &workers[i]
-		f := &decode
-		if componentOf(w.role) == planner.PrefillPool {
-			f = &prefill
-		}
-		f.QueueOnRankZero = f.QueueOnRankZero || w.QueueRule == fpm.QueueRank0
+		f := out[componentOf(w.role)]
 		for j := range w.Ranks {
 			if r := &w.Ranks[j]; r.Current != nil {
-				name := w.Key.Worker
-				if name == "" {
-					name = r.Key.Source
-				}
-				f.Engines = append(f.Engines, iterationOf(name, r.Key, r.Current))
+				f.Engines = append(f.Engines, iterationOf(workerName(r.Key), r.Key, r.Current))
+				f.QueueOnRankZero = f.QueueOnRankZero || w.QueueRule == fpm.QueueRank0
 			}
 		}
 	}
-	return prefill, decode
+	return out
 }
+
+// decided are the reasons with which a loop knows what it wants.
+var decided = []planner.Reason{planner.NoChange, planner.ScaleUp, planner.ScaleDown, planner.CappedByThroughput, planner.Refusal, planner.SetLowerBound, planner.Scale}
 
 // deployment is the planner's advice for workers as they are.
 func (s *planSpace) deployment(now time.Time, workers []planWorker) api.PassDeployment {
 	cfg := s.planner.Config()
 	out := api.PassDeployment{
 		Namespace: s.namespace, Mode: string(s.mode), ModeFrom: s.from, Target: string(cfg.Target), TTFT: cfg.TTFT, ITL: cfg.ITL,
-		At: now.UTC().Format(time.RFC3339Nano), Demand: s.demand, Replicas: map[string]int{},
+		At: now.UTC().Format(time.RFC3339Nano), Replicas: map[string]int{},
 	}
-	var situation planner.Situation
-	situation.Prefill, situation.Decode = fleets(workers)
-	if d := s.demand; d != nil {
-		situation.Demand = &planner.Demand{RequestsPerSecond: d.RequestsPerSecond, ISL: d.ISL, OSL: d.OSL, HitRate: d.HitRate}
+	pools := fleets(workers)
+	situation := planner.Situation{Prefill: *pools[planner.PrefillPool], Decode: *pools[planner.DecodePool], Demand: s.demand.whole()}
+	if d := situation.Demand; d != nil {
+		out.Demand = &api.PassDemand{RequestsPerSecond: d.RequestsPerSecond, ISL: d.ISL, OSL: d.OSL, HitRate: d.HitRate, From: s.demand.from}
 	}
 	a := s.planner.Advise(situation)
 	out.Load, out.Throughput, out.Notes = loopOf(a.Load), loopOf(a.Throughput), a.Notes
-	for c, n := range a.Replicas {
-		out.Replicas[string(c)] = n
+	s.wanted = map[string]int{}
+	for _, l := range []planner.Loop{a.Load, a.Throughput} {
+		for _, x := range l.Pools {
+			if slices.Contains(decided, x.Reason) {
+				s.wanted[string(x.Component)] = x.Current
+			}
+		}
 	}
-	if s.demand == nil && s.why != "" {
-		out.Notes = append(out.Notes, "the demand is not known: "+s.why)
+	for c, n := range a.Replicas {
+		out.Replicas[string(c)], s.wanted[string(c)] = n, n
+	}
+	if situation.Demand == nil && s.demand.why != "" {
+		out.Notes = append(out.Notes, "there is no demand to plan with: "+s.demand.why)
 	}
 	for _, h := range s.planner.Health() {
 		m := api.PassModel{
 			Component: string(h.Component), Role: string(s.planner.Model(h.Component).Role()), Fit: fitOf(h.Fit), Dynamo: fitOf(h.Dynamo),
-			Cold:  api.PassCold{Passes: int64(h.ColdStart.Passes), Factor: finite(h.ColdStart.Factor)},
-			Drift: api.PassDrift{State: string(h.Drift.State), Changes: h.Drift.Changes, Pressure: h.Drift.Pressure}, Refused: map[string]int64{},
+			Cold:    api.PassCold{Passes: int64(h.ColdStart.Passes), Factor: finite(h.ColdStart.Factor)},
+			Drift:   api.PassDrift{State: string(h.Drift.State), Changes: h.Drift.Changes, Pressure: h.Drift.Pressure},
+			Refused: map[string]int64{},
 		}
+		m.Engines, m.Ranks = alive(workers, h.Component)
+		m.TTFT, m.ITL = s.estimate(h.Component, pools[h.Component])
 		if c, ok := s.changes[h.Component]; ok {
 			m.Drift.At, m.Drift.Factor = stampOf(time.Unix(0, c.at)), new(c.factor)
 		}
-		for _, d := range s.planner.Drops() {
-			m.Refused[d.Reason] = int64(d.Count)
+		for reason, n := range s.refused[h.Component] {
+			m.Refused[reason] = n
+		}
+		if cfg.EnableThroughput && m.Ranks > m.Engines && m.Engines > 0 {
+			out.Notes = append(out.Notes, fmt.Sprintf("engines of the %s pool have %.3g data-parallel ranks, and a pass is one rank's: "+
+				"the throughput loop takes a rank's rate for an engine's and wants so many times too many; see the capacity", m.Component, float64(m.Ranks)/float64(m.Engines)))
 		}
 		out.Models = append(out.Models, m)
 	}
 	return out
+}
+
+// estimate is what the next request waits for its first token, and for each next one, at the worst of a
+// pool's ranks as they are now. Nil is not known.
+func (s *planSpace) estimate(c planner.Component, f *planner.Fleet) (ttft, itl *float64) {
+	m := s.planner.Model(c)
+	caps, _ := s.limits(c)
+	hit := orElse(s.demand.hit, 0)
+	worst := func(to **float64, v float64, ok bool) {
+		if ok && (*to == nil || v > **to) {
+			*to = new(v)
+		}
+	}
+	for i := range f.Engines {
+		e := &f.Engines[i]
+		v, ok := m.TTFT(float64(e.QueuedPrefillTokens), float64(e.SumDecodeKVTokens), caps.MaxBatchedTokens, hit)
+		worst(&ttft, v, ok)
+		v, ok = m.ITL(float64(e.SumDecodeKVTokens), float64(e.QueuedDecodeKVTokens))
+		worst(&itl, v, ok)
+	}
+	return finite(ttft), finite(itl)
+}
+
+// limits are those of a pool's ranks. What an estimate cannot do without and nobody tells is taken from what
+// was seen; the note says so.
+func (s *planSpace) limits(c planner.Component) (caps planner.Caps, note string) {
+	caps = s.caps[c]
+	if most := s.seen[c]; caps.MaxBatchedTokens == 0 && most > 0 {
+		caps.MaxBatchedTokens = most
+		note = fmt.Sprintf("max_num_batched_tokens of the %s pool is not known: the most tokens that a pass prefilled, %d, stand for it", c, most)
+	}
+	return caps, note
 }
 
 // finite is a number that JSON can hold, else nil.
@@ -100,8 +146,8 @@ func fitOf(f planner.Fit) api.PassFit {
 	return out
 }
 
-// dp is how many data-parallel ranks the workers of a pool have, and how many workers there are.
-func dp(workers []planWorker, c planner.Component) (engines, ranks int) {
+// alive is how many workers of a pool send, and how many data-parallel ranks of theirs.
+func alive(workers []planWorker, c planner.Component) (engines, ranks int) {
 	for i := range workers {
 		if w := &workers[i]; componentOf(w.role) == c && w.State != fpm.Stale {
 			engines++
@@ -117,79 +163,89 @@ func (s *planSpace) capacity(workers []planWorker, q api.CapacityQuery) api.Pass
 	cfg := s.planner.Config()
 	out := api.PassCapacity{Namespace: s.namespace, Namespaces: []string{s.namespace}, TTFT: orElse(q.TTFT, cfg.TTFT), ITL: orElse(q.ITL, cfg.ITL),
 		ISL: q.ISL, OSL: q.OSL, HitRate: q.Hit, Demand: q.Rate, ShapeFrom: "the question", DemandFrom: "the question"}
-	if d := s.demand; d != nil {
-		if q.ISL == nil || q.OSL == nil {
-			out.ShapeFrom = d.From
-		}
-		for _, x := range []struct {
-			to *(*float64)
-			v  *float64
-		}{{&out.ISL, &d.ISL}, {&out.OSL, &d.OSL}, {&out.HitRate, d.HitRate}} {
-			if *x.to == nil && x.v != nil {
-				*x.to = new(*x.v)
-			}
-		}
+	if d := &s.demand; q.ISL == nil || q.OSL == nil {
+		out.ShapeFrom = cmp.Or(d.from, "not known: "+d.why)
+		out.ISL, out.OSL = firstOf(q.ISL, d.isl), firstOf(q.OSL, d.osl)
 	}
-	switch {
-	case q.Rate == nil && s.demand != nil:
-		out.Demand, out.DemandFrom = new(s.demand.RequestsPerSecond), s.demand.From
-	case q.Rate == nil:
-		out.DemandFrom = "not known: " + s.why
+	out.HitRate = firstOf(q.Hit, s.demand.hit)
+	if q.Rate == nil {
+		out.Demand, out.DemandFrom = firstOf(s.demand.rate), s.demand.from
+		if out.Demand == nil {
+			out.DemandFrom = "not known: " + s.demand.why
+		}
 	}
 	out.Assumptions = append(out.Assumptions, s.capsFrom...)
-	shape := planner.Shape{ISL: orElse(out.ISL, 0), OSL: orElse(out.OSL, 0), HitRate: orElse(out.HitRate, 0)}
 	if out.ISL == nil || out.OSL == nil {
 		out.Reason = "how long requests are is not known"
-		if s.why != "" {
-			out.Reason += ": " + s.why
+		if s.demand.why != "" {
+			out.Reason += ": " + s.demand.why
 		}
 		out.Reason += "; give isl and osl"
 		return out
 	}
-	ranks, perWorker := map[planner.Component]int{}, map[planner.Component]float64{}
+	if out.HitRate == nil {
+		out.Assumptions = append(out.Assumptions, "no hit rate of the prefix cache is known: prompts are computed whole")
+	}
+	shape := planner.Shape{ISL: *out.ISL, OSL: *out.OSL, HitRate: orElse(out.HitRate, 0)}
 	asked := map[planner.Component]*int{planner.PrefillPool: q.Prefill, planner.DecodePool: q.Decode}
-	workersOf := map[planner.Component]int{}
-	for _, c := range []planner.Component{planner.PrefillPool, planner.DecodePool} {
-		n, r := dp(workers, c)
-		perWorker[c] = 1
+	least := map[planner.Component]int{planner.PrefillPool: cfg.MinPrefill, planner.DecodePool: cfg.MinDecode}
+	engines, ranks, each := map[planner.Component]int{}, map[planner.Component]int{}, map[planner.Component]float64{}
+	for _, c := range bothPools {
+		m := s.planner.Model(c)
+		if m == nil {
+			continue
+		}
+		n, r := alive(workers, c)
+		each[c] = 1
 		if n > 0 {
-			perWorker[c] = float64(r) / float64(n)
+			each[c] = float64(r) / float64(n)
+		}
+		if each[c] > 1 {
+			out.Assumptions = append(out.Assumptions, fmt.Sprintf("an engine of the %s pool has %.3g data-parallel ranks: it carries so many times what a rank does", c, each[c]))
 		}
 		if a := asked[c]; a != nil {
-			n, r = *a, int(math.Round(float64(*a)*perWorker[c]))
+			n, r = *a, int(math.Round(float64(*a)*each[c]))
 		}
-		workersOf[c], ranks[c] = n, r
-		if perWorker[c] > 1 {
-			out.Assumptions = append(out.Assumptions, fmt.Sprintf("an engine of the %s pool has %.3g data-parallel ranks: it carries so many times what a rank does", c, perWorker[c]))
-		}
-	}
-	for c, most := range s.seen { // what a planner does without for its advice, and a capacity cannot
-		if caps := s.caps[c]; caps.MaxBatchedTokens == 0 && most > 0 && s.mode == planner.ModeAgg {
-			with := caps
-			with.MaxBatchedTokens = most
-			s.planner.SetCaps(c, with)
-			defer s.planner.SetCaps(c, caps)
-			out.Assumptions = append(out.Assumptions, fmt.Sprintf("max_num_batched_tokens is not known: the most tokens that a pass prefilled, %d, stand for it", most))
+		engines[c], ranks[c] = n, r
+		if caps, note := s.limits(c); note != "" && m.Role() == planner.Aggregated { // which has no rate without
+			s.planner.SetCaps(c, caps)
+			defer s.planner.SetCaps(c, s.caps[c])
+			out.Assumptions = append(out.Assumptions, note)
 		}
 	}
 	answer := s.planner.Capacity(shape, planner.SLO{TTFT: out.TTFT, ITL: out.ITL}, orElse(out.Demand, 0), ranks)
+	out.RPS, out.Limiting, out.Meets = finite(answer.RequestsPerSecond), string(answer.Limiting), answer.Meets
 	for _, p := range answer.Pools {
-		x := api.PassPoolCapacity{Component: string(p.Component), Replicas: workersOf[p.Component], Reason: p.Reason}
-		k := perWorker[p.Component]
+		k := each[p.Component]
+		x := api.PassPoolCapacity{Component: string(p.Component), Replicas: engines[p.Component], Reason: p.Reason}
 		if e := p.Engine; e != nil {
-			x.Engine = &api.PassEngineCapacity{RPS: e.RequestsPerSecond * k, TTFT: e.TTFT, ITL: e.ITL, Batch: e.Batch, Meets: e.Meets, Bound: string(e.Bound), Outside: e.Outside}
+			x.Engine = &api.PassEngineCapacity{RPS: e.RequestsPerSecond * k, TTFT: e.TTFT, ITL: e.ITL, Batch: int(math.Round(float64(e.Batch) * k)),
+				Meets: e.Meets, Bound: string(e.Bound), Outside: e.Outside}
+			if engines[p.Component] == 0 && asked[p.Component] == nil { // they are silent, which is not that they carry nothing
+				x.Reason = "no engine of this pool sends now"
+				out.RPS, out.Limiting, out.Meets = nil, "", false
+			}
 		}
 		if p.Needed != nil {
-			x.Needed = new(int(math.Ceil(float64(*p.Needed) / k)))
+			x.Needed = new(max(least[p.Component], int(math.Ceil(float64(*p.Needed)/k))))
 		}
 		if l := p.AtDemand; l != nil {
-			x.AtDemand = &api.PassLoadEstimate{TTFT: l.TTFT, ITL: l.ITL, Batch: l.Batch, Utilisation: l.Utilisation, Saturated: l.Saturated}
+			x.AtDemand = &api.PassLoadEstimate{TTFT: l.TTFT, ITL: l.ITL, Batch: l.Batch * k, Utilisation: l.Utilisation, Saturated: l.Saturated}
 		}
-		if p.Reason != "" && out.Reason == "" {
-			out.Reason = string(p.Component) + ": " + p.Reason
+		if x.Reason != "" && out.Reason == "" {
+			out.Reason = x.Component + ": " + x.Reason
 		}
 		out.Pools = append(out.Pools, x)
 	}
-	out.RPS, out.Limiting, out.Meets = finite(answer.RequestsPerSecond), string(answer.Limiting), answer.Meets
 	return out
+}
+
+// firstOf is a copy of the first number that is known, nil without one.
+func firstOf(list ...*float64) *float64 {
+	for _, p := range list {
+		if p != nil {
+			return new(*p)
+		}
+	}
+	return nil
 }

@@ -5,17 +5,18 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/config"
 	"github.com/rollscope/rollscope/internal/fpm"
+	"github.com/rollscope/rollscope/internal/passstore"
 	"github.com/rollscope/rollscope/internal/planner"
 )
 
@@ -25,14 +26,14 @@ type planning struct {
 	metrics metricsSource
 	log     *slog.Logger
 
-	mu       sync.Mutex
+	mu       sync.Mutex // of all below
 	settings planner.Config
 	asked    bool // the settings name a mode
-	node     string
 	pools    map[string]config.PassPool
 	notes    []api.Warning
 	spaces   map[string]*planSpace // by namespace
-	refused  int64                 // passes of namespaces beyond the limit
+	beyond   int64                 // passes of namespaces beyond the limit
+	gone     map[string]int64      // passes that planners refused before the settings changed, by reason
 }
 
 // maxSpaces is how many namespaces are learned of.
@@ -41,19 +42,22 @@ const maxSpaces = 64
 // planSpace is one namespace's.
 type planSpace struct {
 	namespace string
-	roles     map[fpm.Role]bool // that were seen
+	roles     map[fpm.Role]bool // of the engines that send
 	planner   *planner.Planner
+	problem   string // why there is no planner: settings that do not go with the mode
 	mode      planner.Mode
 	from      string // why this mode
 	caps      map[planner.Component]planner.Caps
 	capsFrom  []string
 	changes   map[planner.Component]moment
-	seen      map[planner.Component]int64 // the most tokens that a pass prefilled
-	demand    *api.PassDemand
-	why       string // why there is no demand
-	answer    *api.PassCapacity
+	seen      map[planner.Component]int64            // the most tokens that a pass prefilled
+	refused   map[planner.Component]map[string]int64 // passes that were not taken, by reason
+	names     map[fpm.Key]string                     // of workers without an id
+	demand    demandNow
+	answer    *api.PassCapacity // of the last refresh, as the two below
 	advice    *api.PassDeployment
-	busy      uint64 // passes
+	wanted    map[string]int // replicas, of the pools of which that is known
+	passes    uint64
 }
 
 // moment is when a model was noticed to hold no longer.
@@ -63,33 +67,47 @@ type moment struct {
 }
 
 func newPlanning(metrics metricsSource, log *slog.Logger) *planning {
-	p := &planning{metrics: metrics, log: log, spaces: map[string]*planSpace{}}
-	p.settings = planner.Defaults()
-	return p
+	return &planning{metrics: metrics, log: log, settings: planner.Defaults(), spaces: map[string]*planSpace{}, gone: map[string]int64{}}
 }
 
-// apply puts settings in force. Models are kept as long as the settings stay.
+// apply puts settings in force. What was learned is kept while neither a setting nor the make-up of the pools
+// changes; limits of engines are no part of that.
 func (p *planning) apply(cfg *config.Config) error {
-	settings, notes, err := planner.ParseNode(cfg.Path, nodeOf(&cfg.Rollscope.Planner))
+	node := &cfg.Rollscope.Planner
+	settings, notes, err := planner.ParseNode(cfg.Path, nodeOf(node))
 	if err != nil {
 		return fmt.Errorf("rollscope.planner: %w", err)
 	}
-	text, err := yaml.Marshal(&cfg.Rollscope.Planner)
-	if err != nil {
-		text = nil
-	}
+	pools, asked := cfg.Rollscope.ForwardPasses.Pools, hasKey(node, "mode")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.notes = nil
 	for _, n := range notes {
 		p.notes = append(p.notes, api.Warning{Code: "planner", Message: n, Where: cfg.Path, Hint: "see docs/planner.md"})
 	}
-	if string(text) != p.node || !reflect.DeepEqual(p.pools, cfg.Rollscope.ForwardPasses.Pools) {
+	if asked != p.asked || !reflect.DeepEqual(settings, p.settings) || !reflect.DeepEqual(componentsOf(pools), componentsOf(p.pools)) {
+		for _, s := range p.spaces {
+			for _, reasons := range s.refused {
+				for reason, n := range reasons {
+					p.gone[reason] += n
+				}
+			}
+		}
 		p.spaces = map[string]*planSpace{}
 	}
-	p.settings, p.node, p.pools = settings, string(text), cfg.Rollscope.ForwardPasses.Pools
-	p.asked = hasKey(&cfg.Rollscope.Planner, "mode")
+	p.settings, p.asked, p.pools = settings, asked, pools
 	return nil
+}
+
+// componentsOf is which components make up the pools.
+func componentsOf(pools map[string]config.PassPool) map[string][]string {
+	out := map[string][]string{}
+	for name, p := range pools {
+		if len(p.Components) > 0 {
+			out[name] = p.Components
+		}
+	}
+	return out
 }
 
 // hasKey tells whether a mapping names a key.
@@ -110,18 +128,19 @@ func componentOf(r fpm.Role) planner.Component {
 	return planner.DecodePool
 }
 
-// space is a namespace's; with a role that it has not, its planner is made anew, since the mode is another.
-// nil when there are too many.
+// space is a namespace's; with a role that it has not, its planner is made anew when the mode is another by
+// it. nil when there are too many.
 func (p *planning) space(namespace string, role fpm.Role) *planSpace {
 	s := p.spaces[namespace]
 	if s == nil {
 		if len(p.spaces) >= maxSpaces {
 			return nil
 		}
-		s = &planSpace{namespace: namespace, roles: map[fpm.Role]bool{}, seen: map[planner.Component]int64{}}
+		s = &planSpace{namespace: namespace, roles: map[fpm.Role]bool{}, seen: map[planner.Component]int64{},
+			refused: map[planner.Component]map[string]int64{}, names: map[fpm.Key]string{}, demand: demandNow{why: "nobody has looked yet"}}
 		p.spaces[namespace] = s
 	}
-	if role != "" && !s.roles[role] {
+	if !s.roles[role] {
 		s.roles[role] = true
 		p.settle(s)
 	}
@@ -134,18 +153,18 @@ func (p *planning) settle(s *planSpace) {
 	if !p.asked {
 		mode, from = modeOf(s.roles)
 	}
+	s.from = from
 	if s.planner != nil && mode == s.mode {
 		return
 	}
 	cfg := p.settings
 	cfg.Mode = mode
 	made, err := planner.New(cfg, s.caps)
-	if err != nil { // settings that do not go with this mode
-		p.notes = append(p.notes, api.Warning{Code: "planner", Message: fmt.Sprintf("namespace %s: %v", s.namespace, err), Where: "planner", Hint: "see docs/planner.md"})
-		s.planner, s.mode, s.from = nil, mode, from
-		return
+	s.mode, s.problem, s.planner = mode, "", made
+	s.changes, s.answer, s.advice, s.wanted = map[planner.Component]moment{}, nil, nil, nil
+	if err != nil {
+		s.planner, s.problem = nil, fmt.Sprintf("the planner's settings do not go with mode %s (%s): %v", mode, from, err)
 	}
-	s.planner, s.mode, s.from, s.changes, s.answer, s.advice = made, mode, from, map[planner.Component]moment{}, nil, nil
 }
 
 // modeOf is the topology that the roles which send make.
@@ -164,37 +183,64 @@ func modeOf(roles map[fpm.Role]bool) (planner.Mode, string) {
 
 // observe implements passPlanner.
 func (p *planning) observe(now int64, k fpm.Key, role fpm.Role, pass *fpm.Pass, seen fpm.Observation) string {
-	if seen.Late {
+	if seen.Late || seen.Duplicate || seen.Dropped {
 		return ""
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.space(k.Namespace, role)
 	if s == nil {
-		p.refused++
+		p.beyond++
 		return ""
 	}
 	if s.planner == nil {
 		return ""
 	}
-	c, worker := componentOf(role), k.Worker
-	if worker == "" {
-		worker = cmp.Or(k.Source, "-")
-	}
+	c, worker := componentOf(role), s.worker(k)
 	if seen.Restart {
 		s.planner.Restarted(c, worker, int(k.Rank))
 	}
-	s.busy++
-	if n := int64(pass.Scheduled.PrefillTokens); n > s.seen[c] {
-		s.seen[c] = n
+	verdict, change := s.planner.Observe(c, iterationOf(worker, k, pass))
+	switch verdict {
+	case planner.Heartbeat:
+	case planner.Sample, planner.Cold:
+		s.passes++
+		s.seen[c] = max(s.seen[c], int64(pass.Scheduled.PrefillTokens))
+	default:
+		if s.refused[c] == nil {
+			s.refused[c] = map[string]int64{}
+		}
+		s.refused[c][string(verdict)]++
 	}
-	_, change := s.planner.Observe(c, iterationOf(worker, k, pass))
 	if change == nil {
 		return ""
 	}
 	s.changes[c] = moment{now, change.Factor}
 	return fmt.Sprintf("passes of the %s pool take %.2f times what passes like them took before", c, change.Factor)
 }
+
+// maxNames bounds the names that are kept: publishers come and go.
+const maxNames = 4096
+
+// worker is the name by which the models know a worker.
+func (s *planSpace) worker(k fpm.Key) string {
+	if k.Worker != "" {
+		return k.Worker
+	}
+	k.Rank = 0
+	name, ok := s.names[k]
+	if !ok {
+		if len(s.names) >= maxNames {
+			clear(s.names)
+		}
+		name = workerName(k)
+		s.names[k] = name
+	}
+	return name
+}
+
+// workerName tells the workers of a namespace apart: by its id, else by who publishes for it, else by its source.
+func workerName(k fpm.Key) string { return cmp.Or(passstore.WorkerOf(k), "-") }
 
 // iterationOf is a pass as the models read it. Counts beyond what a planner can hold are refused there.
 func iterationOf(worker string, k fpm.Key, p *fpm.Pass) planner.Iteration {
@@ -209,31 +255,47 @@ func iterationOf(worker string, k fpm.Key, p *fpm.Pass) planner.Iteration {
 // refresh implements passPlanner.
 func (p *planning) refresh(ctx context.Context, now time.Time, workers []planWorker) {
 	p.mu.Lock()
-	names := make([]string, 0, len(p.spaces))
-	for n := range p.spaces {
-		names = append(names, n)
-	}
-	window := time.Duration(p.settings.ThroughputInterval * float64(time.Second))
+	names := slices.Sorted(maps.Keys(p.spaces))
+	window := min(max(time.Duration(p.settings.ThroughputInterval*float64(time.Second)), time.Minute), 10*time.Minute)
 	pools := p.pools
 	p.mu.Unlock()
 	for _, n := range names {
-		mine := inNamespace(workers, n)
-		caps, capsFrom := p.metrics.caps(ctx, now, mine, pools)
-		demand, why := p.metrics.demand(ctx, now, min(max(window, time.Minute), 10*time.Minute), mine)
+		of := deploymentOf(workers, n)
+		caps, capsFrom := p.metrics.caps(ctx, now, of, pools)
+		demand := p.metrics.demand(ctx, now, window, of)
+		if ctx.Err() != nil {
+			return
+		}
 		p.mu.Lock()
 		if s := p.spaces[n]; s != nil {
-			s.caps, s.capsFrom, s.demand, s.why = caps, capsFrom, demand, why
+			if roles := rolesOf(of.workers); len(roles) > 0 && !maps.Equal(roles, s.roles) { // of those that are known for longer, or gone
+				s.roles = roles
+				p.settle(s)
+			}
+			s.caps, s.capsFrom, s.demand = caps, capsFrom, demand
 			if s.planner != nil {
-				for c, x := range caps {
-					s.planner.SetCaps(c, x)
+				for _, c := range bothPools {
+					s.planner.SetCaps(c, caps[c])
 				}
-				advice := s.deployment(now, mine)
-				answer := s.capacity(mine, api.CapacityQuery{})
+				advice := s.deployment(now, of.workers)
+				answer := s.capacity(of.workers, api.CapacityQuery{})
 				s.advice, s.answer = &advice, &answer
 			}
 		}
 		p.mu.Unlock()
 	}
+}
+
+// bothPools are the pools in the order in which they are told.
+var bothPools = []planner.Component{planner.PrefillPool, planner.DecodePool}
+
+// rolesOf are the roles that workers have.
+func rolesOf(workers []planWorker) map[fpm.Role]bool {
+	out := map[fpm.Role]bool{}
+	for i := range workers {
+		out[workers[i].role] = true
+	}
+	return out
 }
 
 func inNamespace(workers []planWorker, namespace string) []planWorker {
@@ -245,12 +307,11 @@ func (p *planning) advice(_ context.Context, now time.Time, workers []planWorker
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := api.PassAdvice{}
-	for _, s := range p.spaces {
-		if s.planner != nil {
-			out.Deployments = append(out.Deployments, s.deployment(now, inNamespace(workers, s.namespace)))
+	for _, n := range slices.Sorted(maps.Keys(p.spaces)) {
+		if s := p.spaces[n]; s.planner != nil {
+			out.Deployments = append(out.Deployments, s.deployment(now, inNamespace(workers, n)))
 		}
 	}
-	slices.SortFunc(out.Deployments, func(a, b api.PassDeployment) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	return out, nil
 }
 
@@ -258,28 +319,29 @@ func (p *planning) advice(_ context.Context, now time.Time, workers []planWorker
 func (p *planning) capacity(_ context.Context, _ time.Time, workers []planWorker, q api.CapacityQuery) (api.PassCapacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var names []string
-	var most *planSpace
-	for n, s := range p.spaces {
-		if s.planner == nil {
-			continue
-		}
-		names = append(names, n)
-		if most == nil || s.busy > most.busy || s.busy == most.busy && n < most.namespace {
-			most = s
+	names := slices.Sorted(maps.Keys(p.spaces))
+	var s *planSpace
+	for _, n := range names { // the busiest when none is asked for
+		if x := p.spaces[n]; s == nil || x.passes > s.passes {
+			s = x
 		}
 	}
-	slices.Sort(names)
-	s := most
 	if q.Namespace != "" {
-		if s = p.spaces[q.Namespace]; s == nil || s.planner == nil {
-			return api.PassCapacity{}, &api.Error{Code: "not_found", Message: fmt.Sprintf("no forward pass came of a namespace %q", q.Namespace), Where: "namespace",
-				Hint: fmt.Sprintf("there are %q", names)}
+		if s = p.spaces[q.Namespace]; s == nil {
+			hint := "no pass has come at all; GET /api/rollscope/v1/passes says how the sources are"
+			if len(names) > 0 {
+				hint = fmt.Sprintf("passes come of %q", names)
+			}
+			return api.PassCapacity{}, &api.Error{Code: "not_found", Message: fmt.Sprintf("no forward pass came of a namespace %q", q.Namespace), Where: "namespace", Hint: hint}
 		}
 	}
-	if s == nil {
+	if s == nil || s.planner == nil {
 		c := p.settings
-		return api.PassCapacity{TTFT: orElse(q.TTFT, c.TTFT), ITL: orElse(q.ITL, c.ITL), Reason: "no forward pass has come yet"}, nil
+		out := api.PassCapacity{TTFT: orElse(q.TTFT, c.TTFT), ITL: orElse(q.ITL, c.ITL), Namespaces: names, Reason: "no forward pass has come yet"}
+		if s != nil {
+			out.Namespace, out.Reason = s.namespace, s.problem
+		}
+		return out, nil
 	}
 	out := s.capacity(inNamespace(workers, s.namespace), q)
 	out.Namespaces = names
@@ -297,20 +359,19 @@ func orElse(p *float64, v float64) float64 {
 func (p *planning) drops() (out []api.Drop) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refused > 0 {
-		out = append(out, api.Drop{Source: "planner", Reason: "too_many_namespaces", Count: p.refused})
+	sums := maps.Clone(p.gone)
+	if p.beyond > 0 {
+		sums["too_many_namespaces"] = p.beyond
 	}
-	sums := map[string]int64{}
 	for _, s := range p.spaces {
-		if s.planner == nil {
-			continue
-		}
-		for _, d := range s.planner.Drops() {
-			sums[d.Reason] += int64(d.Count)
+		for _, reasons := range s.refused {
+			for reason, n := range reasons {
+				sums[reason] += n
+			}
 		}
 	}
-	for reason, n := range sums {
-		out = append(out, api.Drop{Source: "planner", Reason: reason, Count: n})
+	for _, reason := range slices.Sorted(maps.Keys(sums)) {
+		out = append(out, api.Drop{Source: "planner", Reason: reason, Count: sums[reason]})
 	}
 	return out
 }
@@ -320,18 +381,18 @@ func (p *planning) warnings() []api.Warning {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := slices.Clone(p.notes)
-	for _, s := range p.spaces {
+	for _, n := range slices.Sorted(maps.Keys(p.spaces)) {
+		s := p.spaces[n]
 		if s.planner == nil {
+			out = append(out, api.Warning{Code: "planner", Where: "planner", Message: "namespace " + n + ": " + s.problem, Hint: "see docs/planner.md"})
 			continue
 		}
 		for _, h := range s.planner.Health() {
 			if h.Drift.State == planner.Broken {
 				out = append(out, api.Warning{Code: "planner_model", Where: s.namespace + "/" + string(h.Component),
-					Message: "the model of how long a pass takes holds no longer: what it says of capacity is of before", Hint: "a new line is learned; see GET /api/rollscope/v1/passes/advice"})
+					Message: "the model of how long a pass takes holds no longer, and few passes have come since", Hint: "a new line is learned; see GET /api/rollscope/v1/passes/advice"})
 			}
 		}
 	}
 	return out
 }
-
-var _ prometheus.Collector = (*planning)(nil)
