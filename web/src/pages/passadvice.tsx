@@ -1,20 +1,21 @@
 // What Dynamo's planner would do with each deployment, and why. It is advice: nothing is scaled here.
 import { get } from "../api/client";
 import type * as api from "../api/types";
+import { Link } from "../components/link";
 import { Badge, ErrorBox, StaleNote } from "../components/state";
 import { brief, grouped, plural } from "../format/number";
 import { known, plain, rate, seconds } from "../passes/words";
 import { hasEngines } from "../state/passes";
 import { useResource, type Resource } from "../state/resource";
-import { view } from "../state/view";
 
 export const useAdvice = (p: api.ForwardPasses | undefined): Resource<api.Envelope<api.PassAdvice>> =>
   useResource(hasEngines(p) ? "passes advice" : null, "", (abort) => get<api.PassAdvice>("/passes/advice", {}, abort));
 
-export function AdvicePanel({ res }: { res: Resource<api.Envelope<api.PassAdvice>> }) {
-  const v = view.value;
+export function AdvicePanel({ res, namespace }: { res: Resource<api.Envelope<api.PassAdvice>>; namespace: string }) {
   const all = res.value?.data.deployments ?? [];
-  const list = v.namespace ? all.filter((d) => d.namespace === v.namespace) : all;
+  const chosen = all.filter((d) => d.namespace === namespace);
+  const list = chosen.length > 0 ? chosen : all.slice(0, 1);
+  const others = all.filter((d) => !list.includes(d));
   if (!res.value && !res.error) return null;
   return (
     <section class="panel pass-advice" aria-label="planner's advice">
@@ -27,17 +28,32 @@ export function AdvicePanel({ res }: { res: Resource<api.Envelope<api.PassAdvice
       {res.error && !res.value && <ErrorBox error={res.error} failingSince={res.failingSince} />}
       {res.value && list.length === 0 && <p class="calm">no engine has sent a pass yet</p>}
       {list.map((d) => <Deployment key={d.namespace} d={d} many={all.length > 1} />)}
+      {others.length > 0 && (
+        <div class="advice-others">
+          {others.map((d) => (
+            <div key={d.namespace}>
+              <Link patch={{ namespace: d.namespace }} title="its capacity and advice">{d.namespace || "(no namespace)"}</Link>{" "}
+              <span class="sec">{toWords(d)}</span>
+            </div>
+          ))}
+        </div>
+      )}
     </section>
   );
 }
 
-function Deployment({ d, many }: { d: api.PassDeployment; many: boolean }) {
+/** What the planner would do with a deployment, in a line. */
+function toWords(d: api.PassDeployment): string {
   const to = Object.entries(d.replicas ?? {});
+  return to.length === 0 ? "leave all as it is" : `scale to ${to.map(([k, n]) => `${k} ${n}`).join(", ")}`;
+}
+
+function Deployment({ d, many }: { d: api.PassDeployment; many: boolean }) {
   return (
     <article class="advice">
       <p class="sec">
         {many && <b>{d.namespace} </b>}
-        mode {d.mode} <span class="mut" title={d.mode_from}>({d.mode_from})</span>, target {d.target}: {to.length === 0 ? "leave all as it is" : <>scale to <b>{to.map(([k, n]) => `${k} ${n}`).join(", ")}</b></>}
+        mode {d.mode} <span class="mut" title={d.mode_from}>({d.mode_from})</span>, target {d.target}: <b>{toWords(d)}</b>
       </p>
       <Loop name="Load" loop={d.load_loop} />
       <Loop name="Throughput" loop={d.throughput_loop} />

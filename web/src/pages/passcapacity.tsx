@@ -1,23 +1,38 @@
 // What the fleet carries within a promise, what it carries now, and which pool holds it back.
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { get } from "../api/client";
 import type * as api from "../api/types";
 import { Badge, ErrorBox, LoadingBar, StaleNote } from "../components/state";
 import { brief, grouped } from "../format/number";
 import { amount, boundWords, known, plain, rate, seconds, target } from "../passes/words";
 import { useResource, type Resource } from "../state/resource";
+import type { View } from "../state/route";
 import { change, view } from "../state/view";
 
-export function CapacityPanel({ advice, enabled }: { advice: Resource<api.Envelope<api.PassAdvice>>; enabled: boolean }) {
+/** What is asked of the fleet: fields that are empty stand for what is measured or configured. */
+function askedOf(v: View): Record<"ttft" | "itl" | "isl" | "osl" | "rate" | "prefill" | "decode", number | undefined> {
+  return { ttft: target(v.goalTTFT), itl: target(v.goalITL), isl: amount(v.isl), osl: amount(v.osl), rate: amount(v.rate), prefill: amount(v.prefill, true), decode: amount(v.decode, true) };
+}
+
+/** The answer for the deployment that the URL names, else for the one that the server takes. */
+export function useCapacity(enabled: boolean): Resource<api.Envelope<api.PassCapacity>> {
   const v = view.value;
-  const asked = { ttft: target(v.goalTTFT), itl: target(v.goalITL), isl: amount(v.isl), osl: amount(v.osl), rate: amount(v.rate), prefill: amount(v.prefill, true), decode: amount(v.decode, true) };
+  const asked = askedOf(v);
   const bad = Object.values(asked).some((x) => Number.isNaN(x));
+  // The server takes the busiest where none is named; while one looks it stays the same.
+  const taken = useRef("");
+  const query = { namespace: v.namespace || taken.current, ...asked };
+  const res = useResource(enabled ? `capacity ${v.namespace}` : null, JSON.stringify(query), (abort) => get<api.PassCapacity>("/passes/capacity", query, abort), bad);
+  taken.current ||= res.value?.data.namespace ?? "";
+  return res;
+}
+
+export function CapacityPanel({ res, advice, enabled }: { res: Resource<api.Envelope<api.PassCapacity>>; advice: Resource<api.Envelope<api.PassAdvice>>; enabled: boolean }) {
+  const v = view.value;
+  const asked = askedOf(v);
   const namespaces = (advice.value?.data.deployments ?? []).map((d) => d.namespace);
-  // With several deployments and none chosen, the first stands for a start.
-  const namespace = v.namespace || (namespaces.length > 1 ? (namespaces[0] ?? "") : "");
-  const query = { namespace, ...asked };
-  const res = useResource(enabled && !bad ? `capacity ${namespace}` : null, JSON.stringify(query), (abort) => get<api.PassCapacity>("/passes/capacity", query, abort));
   const c = res.value?.data;
+  const namespace = v.namespace || (c?.namespace ?? "");
   const list = useMemo(() => [...new Set([...namespaces, ...(c?.namespaces ?? [])])].sort(), [namespaces.join(), c]);
   return (
     <section class="panel pass-capacity" aria-label="capacity" data-state={!c ? "loading" : c.requests_per_second === null ? "unknown" : "value"}>

@@ -22,14 +22,16 @@ interface Pool {
 
 const pool = (role: string): string => (role === "prefill" ? "prefill" : "decode");
 
-export function CloudPanel({ model, engines, advice }: { model: PassModel; engines: api.PassEngine[]; advice: Resource<api.Envelope<api.PassAdvice>> }) {
+export function CloudPanel({ model, engines, advice, namespace }: { model: PassModel; engines: api.PassEngine[]; advice: Resource<api.Envelope<api.PassAdvice>>; namespace: string }) {
   const v = view.value;
   const deployments = advice.value?.data.deployments ?? [];
   const pools: Pool[] = deployments.flatMap((d) => (d.models ?? []).map((m) => ({ id: `${deployments.length > 1 ? `${d.namespace}/` : ""}${m.component}`, namespace: d.namespace, model: m })));
-  const chosen = pools.find((p) => p.id === v.id) ?? pools[0];
+  const chosen = pools.find((p) => p.id === v.id) ?? pools.find((p) => p.namespace === namespace) ?? pools[0];
   const fit = chosen?.model.fit;
   const features = fit?.features?.length ? fit.features : chosen?.model.role === "decode" ? ["num_decode_requests", "sum_decode_kv_tokens"] : chosen?.model.role === "prefill" ? ["sum_prefill_tokens"] : ["sum_prefill_tokens", "sum_decode_kv_tokens"];
-  const feature = features.includes(v.x) ? v.x : (features[0] as string);
+  // A feature that never changed says nothing: the first that did is shown.
+  const usual = features.find((_, i) => (fit?.range?.[i]?.[1] ?? 1) > (fit?.range?.[i]?.[0] ?? 0)) ?? (features[0] as string);
+  const feature = features.includes(v.x) ? v.x : usual;
   const index = features.indexOf(feature);
   const by = v.by === "rank" ? "rank" : "engine";
   const role = chosen?.model.role ?? "agg";
@@ -84,11 +86,14 @@ export function CloudPanel({ model, engines, advice }: { model: PassModel; engin
       <div class="cloud-controls">
         <span class="u">{shown.ya.scale.unit} over</span>
         {features.length > 1
-          ? <select aria-label="horizontal" value={feature} onChange={(e) => change({ x: e.currentTarget.value === features[0] ? "" : e.currentTarget.value }, "replace")}>{features.map((f) => <option key={f} value={f}>{featureName(f)}</option>)}</select>
+          ? <select aria-label="horizontal" value={feature} onChange={(e) => change({ x: e.currentTarget.value === usual ? "" : e.currentTarget.value }, "replace")}>{features.map((f) => <option key={f} value={f}>{featureName(f)}</option>)}</select>
           : <span class="u">{featureName(feature)}</span>}
         {shown.xa.scale.unit !== featureUnit(feature) && <span class="u">{shown.xa.scale.unit}</span>}
         <span class="sp" />
-        {pools.length > 1 && (
+        {pools.length > 2 && (
+          <select aria-label="pool" value={chosen?.id} onChange={(e) => change({ id: e.currentTarget.value, x: "" }, "replace")}>{pools.map((p) => <option key={p.id} value={p.id}>{p.id}</option>)}</select>
+        )}
+        {pools.length === 2 && (
           <span class="choice low" role="group" aria-label="pool">
             {pools.map((p) => <button type="button" key={p.id} class={p === chosen ? "on" : ""} aria-pressed={p === chosen} onClick={() => change({ id: p.id, x: "" }, "replace")}>{p.id}</button>)}
           </span>

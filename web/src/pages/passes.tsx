@@ -14,7 +14,7 @@ import { alarms, hasEngines, hasPasses, usePasses } from "../state/passes";
 import type { Resource } from "../state/resource";
 import { change, view } from "../state/view";
 import { AdvicePanel, useAdvice } from "./passadvice";
-import { CapacityPanel } from "./passcapacity";
+import { CapacityPanel, useCapacity } from "./passcapacity";
 import { CloudPanel } from "./passcloud";
 import { BurstsPanel, QueuesPanel, RanksPanel, SourcesPanel } from "./passtables";
 import { StripPanel } from "./passstrip";
@@ -40,6 +40,8 @@ export function Passes() {
   const res = usePasses();
   const advice = useAdvice(res.value?.data);
   const p = res.value?.data;
+  const capacity = useCapacity(hasEngines(p));
+  const namespace = v.namespace || capacity.value?.data.namespace || "";
   const engines = useMemo(() => p?.engines ?? [], [p]);
   const live = isLive.value;
   useEffect(() => () => model.stop(), [model]);
@@ -99,12 +101,12 @@ export function Passes() {
           <div class="passes-body">
             <div class="passes-strip"><StripPanel model={model} passes={p} loading={res.loading && !p} /></div>
             <div class="passes-side">
-              <CapacityPanel advice={advice} enabled={hasEngines(p)} />
-              <AdvicePanel res={advice} />
+              <CapacityPanel res={capacity} advice={advice} enabled={hasEngines(p)} />
+              <AdvicePanel res={advice} namespace={namespace} />
             </div>
             <div class="passes-rest">
               <div class="passes-pair">
-                <CloudPanel model={model} engines={engines} advice={advice} />
+                <CloudPanel model={model} engines={engines} advice={advice} namespace={namespace} />
                 <QueuesPanel engines={engines} worker={v.worker} />
               </div>
               <RanksPanel engines={engines} worker={v.worker} model={model} />

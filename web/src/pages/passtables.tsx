@@ -16,7 +16,7 @@ import { change } from "../state/view";
 
 /** The colour of a kind of waiting; a part of it in brackets is what waits, "waiting (prefill)". */
 function partColor(name: string): string {
-  const n = /\((.*)\)/.exec(name)?.[1] ?? name;
+  const n = (/\((.*)\)/.exec(name)?.[1] ?? name).split(" ")[0] ?? "";
   const tokens: Record<string, string> = { prefill: "--ph-p-forward", decode: "--ph-d-forward", bootstrap: "--ph-p-bootstrap", prealloc: "--ph-d-prealloc", transfer: "--ph-d-transfer", waiting: "--ph-queue", preempted: "--ph-tool" };
   return `var(${tokens[n] ?? "--s7"})`;
 }
@@ -41,10 +41,10 @@ export function QueuesPanel({ engines, worker }: { engines: api.PassEngine[]; wo
   return (
     <section class="panel pass-queues" aria-label="queues by kind">
       <header class="panel-h">
-        <h2>Queues</h2><span class="u">requests by kind</span><span class="sp" />
-        <span class="leg" aria-hidden="true">{kinds.map((k) => <span key={k}><i class="key-bar" style={{ background: partColor(k) }} />{k}</span>)}</span>
+        <h2>Queues</h2><span class="u">requests by kind, as passes tell it and as the engine's metrics do</span>
       </header>
       {list.length === 0 ? <p class="calm">no worker has sent anything yet</p> : <Table label="queues of workers" rows={list} columns={columns} rowKey={(e) => e.id} sort={sort.value} onSort={(s) => (sort.value = s)} onOpen={(e) => change({ worker: worker ? "" : e.id })} />}
+      {kinds.length > 0 && !one && <div class="leg pass-legend" aria-hidden="true">{kinds.map((k) => <span key={k}><i class="key-bar" style={{ background: partColor(k) }} />{k}</span>)}</div>}
       {one && <QueueDetail e={one} />}
       {differ.map((e) => <p class="trap" key={e.id}><Badge level="warn">differ</Badge><span><b>{e.name}</b> {e.queues_differ}</span></p>)}
     </section>
