@@ -174,7 +174,7 @@ func number(s string) bool {
 // milliseconds reads the time of a sample.
 func milliseconds(s string, openMetrics bool) (string, error) {
 	if !openMetrics {
-		if _, err := strconv.ParseInt(s, 10, 64); err != nil {
+		if _, err := strconv.ParseUint(s, 10, 63); err != nil { // Prometheus reads none with a sign
 			return "", errLine
 		}
 		return s, nil
@@ -183,7 +183,7 @@ func milliseconds(s string, openMetrics bool) (string, error) {
 		return "", errLine
 	}
 	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(f > -9e15 && f < 9e15) {
+	if err != nil || !(f >= 0 && f < 9e15) {
 		return "", errLine
 	}
 	return strconv.FormatInt(int64(f*1000), 10), nil
