@@ -63,7 +63,33 @@ func Alerts() []Alert {
 			"The line that says what timed out counts, not those that follow from it."),
 		logAlert("EngineRetractionStorm", "warning", "2m", "preempt", "25", "Requests are thrown out of the batch on {{ or $labels.engine $labels.source }}: the KV cache is too small for what is admitted",
 			"More than five retractions a minute, also where retractions are in no metric."),
+		{
+			Name: "ForwardPassesBlind", For: "0s", Severity: "warning", Expr: "max by (source) (rollscope_fpm_blind) == 1",
+			Annotations: map[string]string{"summary": "Forward passes of {{ $labels.source }} do not come, or cannot be read, though the engine works"},
+			Meaning:     "The stream was judged against what the engine's metrics say; `GET /api/rollscope/v1/passes` has the cause and what to do. An idle engine and one that says nothing of its work are no alarm.",
+		},
+		{
+			Name: "ForwardPassesLost", For: "1m", Severity: "warning", Expr: risen(lostPasses(""), lostPasses(" offset 5m")) + " > 0",
+			Annotations: map[string]string{"summary": "{{ $value }} messages about forward passes of {{ $labels.component }} {{ $labels.worker_id }}, rank {{ $labels.dp_rank }}, were lost in 5 min"},
+			Meaning:     "Missing by the engine's or the plane's own numbers, less those that came late after all. No sample where messages have no numbers.",
+		},
+		{
+			Name: "PlannerModelChanged", For: "0s", Severity: "warning", Expr: "max by (namespace, component) (increase(rollscope_planner_model_changes_total[10m])) > 0",
+			Annotations: map[string]string{"summary": "Passes of the {{ $labels.component }} pool of {{ $labels.namespace }} take longer or shorter than passes like them took before"},
+			Meaning:     "Compared with passes that did about the same work, so another load is no change. What the planner says of capacity rests on the few passes since.",
+		},
 	}
+}
+
+// lostPasses is how many messages of a rank were lost so far. The name of its engine is no part of a rank: it
+// may become known later.
+func lostPasses(offset string) string {
+	return fmt.Sprintf("max by (namespace, component, worker_id, dp_rank) (rollscope_fpm_missing_total%[1]s - rollscope_fpm_filled_total%[1]s)", offset)
+}
+
+// risen is by how much a count is above what it was; of one that is new all counts.
+func risen(now, before string) string {
+	return fmt.Sprintf("((%[1]s - %[2]s) or (%[1]s unless %[2]s))", now, before)
 }
 
 // LogEvents is the counter of log lines by class of event, which this program writes of the logs it reads.

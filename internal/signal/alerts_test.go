@@ -127,6 +127,60 @@ func TestAlertsOfLogs(t *testing.T) {
 	}
 }
 
+// Alerts over what is counted of forward passes: a source whose messages do not come, for as long as it lasts;
+// messages that are lost, not those that came late; a model that held no longer. What an engine is called may
+// become known later, which is no loss.
+func TestAlertsOfForwardPasses(t *testing.T) {
+	rank := func(worker, engine string) string {
+		return `job="rollscope",instance="me:9090",namespace="n",component="backend",worker_id="` + worker + `",dp_rank="0",engine="` + engine + `"`
+	}
+	s := load(t, `load 15s
+	  rollscope_fpm_blind{job="rollscope",instance="me:9090",source="good"} 0x200
+	  rollscope_fpm_blind{job="rollscope",instance="me:9090",source="bad"} 0x39 1x40 0x200
+	  rollscope_fpm_missing_total{`+rank("1", "")+`} 0x39 5x200
+	  rollscope_fpm_filled_total{`+rank("1", "")+`} 0x200
+	  rollscope_fpm_missing_total{`+rank("2", "")+`} 0x39 5x200
+	  rollscope_fpm_filled_total{`+rank("2", "")+`} 0x40 5x200
+	  rollscope_fpm_missing_total{`+rank("3", "")+`} 7x39 stale
+	  rollscope_fpm_filled_total{`+rank("3", "")+`} 2x39 stale
+	  rollscope_fpm_missing_total{`+rank("3", "e:1")+`} _x39 7x200
+	  rollscope_fpm_filled_total{`+rank("3", "e:1")+`} _x39 2x200
+	  rollscope_fpm_missing_total{`+rank("4", "")+`} _x39 3x200
+	  rollscope_fpm_filled_total{`+rank("4", "")+`} _x39 0x200
+	  rollscope_planner_model_changes_total{job="rollscope",instance="me:9090",namespace="n",component="prefill"} 0x200
+	  rollscope_planner_model_changes_total{job="rollscope",instance="me:9090",namespace="n",component="decode"} 0x39 1x200
+	`)
+	s.only("sglang")
+	s.step = 15 * time.Second
+	firing := func(to time.Duration, want ...string) {
+		t.Helper()
+		s.evaluate(to, to)
+		var got []string
+		for _, g := range s.groups {
+			for _, r := range g.AlertingRules() {
+				for _, a := range r.ActiveAlerts() {
+					if a.State == rules.StateFiring {
+						got = append(got, r.Name()+" "+a.Labels.Get("source")+a.Labels.Get("component")+a.Labels.Get("worker_id"))
+					}
+				}
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("firing at %s:\n got %q\nwant %q", to, got, want)
+		}
+	}
+	s.evaluate(6*time.Minute, 9*time.Minute+45*time.Second)
+	firing(9*time.Minute + 45*time.Second)
+	firing(10*time.Minute+15*time.Second, "ForwardPassesBlind bad", "PlannerModelChanged decode")
+	s.evaluate(10*time.Minute+30*time.Second, 11*time.Minute+15*time.Second)
+	firing(11*time.Minute+30*time.Second, "ForwardPassesBlind bad", "ForwardPassesLost backend1", "ForwardPassesLost backend4", "PlannerModelChanged decode")
+	s.evaluate(11*time.Minute+45*time.Second, 19*time.Minute)
+	firing(19*time.Minute+15*time.Second, "ForwardPassesBlind bad", "PlannerModelChanged decode")
+	s.evaluate(20*time.Minute, 21*time.Minute)
+	firing(21 * time.Minute)
+}
+
 func TestEngineDown(t *testing.T) {
 	// Evaluated from 5m. At 7m: one engine's scrape fails, one leaves service discovery while its queue alert
 	// fires, one vanishes from a router, one restarts and has nothing to say yet, one stays.
