@@ -24,7 +24,7 @@ func addFPM(a *kingpin.Application, e *env) {
 
 // fpmFlags are those of every command that receives.
 func fpmFlags(cmd *kingpin.CmdClause, o *app.FPMOptions) {
-	cmd.Arg("source", "ipc:///PATH or tcp://HOST:PORT (an engine's socket), plane+tcp://HOST:PORT, nats://HOST:PORT/NAMESPACE, unix:///PATH (the exporter connects), or a trace file.").Required().StringsVar(&o.Sources)
+	cmd.Arg("source", "ipc:///PATH or tcp://HOST:PORT (an engine's socket), plane+tcp://HOST:PORT or broker+tcp://HOST:PORT (Dynamo's event plane), discovery+file:///PATH or discovery+http://HOST:2379 (its publishers), nats://HOST:PORT/NAMESPACE, unix:///PATH (the exporter connects), or a trace file.").Required().StringsVar(&o.Sources)
 	cmd.Flag("ranks", "Engines' sockets are the first of so many: .0, .1 or ports that count on.").Default("0").IntVar(&o.Ranks)
 }
 

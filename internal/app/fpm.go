@@ -17,8 +17,9 @@ import (
 // FPMOptions say where forward-pass messages come from.
 type FPMOptions struct {
 	// Sources are ipc:///PATH and tcp://HOST:PORT (an engine's socket), plane+tcp://HOST:PORT (a publisher of
-	// Dynamo's event plane over ZMQ), nats://HOST:PORT[/NAMESPACE], unix:///PATH (the exporter connects to it),
-	// or trace files.
+	// Dynamo's event plane over ZMQ), broker+tcp://HOST:PORT[,...] (its brokers), discovery+file:///PATH and
+	// discovery+http://HOST:2379 (publishers as Dynamo's discovery knows them), nats://HOST:PORT[/NAMESPACE],
+	// unix:///PATH (the exporter connects to it), or trace files.
 	Sources    []string
 	Ranks      int  // above 0: engines' sockets are the first of so many
 	Positional bool // arrays are taken in place of maps
@@ -66,6 +67,13 @@ func fpmSources(o FPMOptions, own *fpmbus.Own) (sources []fpmbus.Source, files b
 		case scheme == "plane+tcp" || scheme == "plane+ipc":
 			endpoint := strings.TrimPrefix(arg, "plane+")
 			err = add(fpmbus.NewPlaneZMQ(fpmbus.PlaneZMQOptions{Common: common(arg), Channels: []fpmbus.Channel{{Endpoint: endpoint}}, Own: own}))
+		case scheme == "broker+tcp" || scheme == "broker+ipc":
+			err = add(fpmbus.NewPlaneZMQ(fpmbus.PlaneZMQOptions{Common: common(arg), Brokers: strings.Split(strings.TrimPrefix(arg, "broker+"), ","), Own: own}))
+		case strings.HasPrefix(scheme, "discovery+"):
+			var discover fpmbus.Discover
+			if discover, err = discovery(strings.TrimPrefix(arg, "discovery+")); err == nil {
+				err = add(fpmbus.NewPlaneZMQ(fpmbus.PlaneZMQOptions{Common: common(arg), Discover: discover, Own: own}))
+			}
 		case scheme == "nats" || scheme == "tls":
 			server, namespace, shown, e := natsURL(arg)
 			if e != nil {
@@ -80,13 +88,24 @@ func fpmSources(o FPMOptions, own *fpmbus.Own) (sources []fpmbus.Source, files b
 		case scheme == "unix":
 			err = add(fpmbus.NewExportSocket(fpmbus.ExportSocketOptions{Common: common(arg), Path: rest, Own: own}))
 		default:
-			err = fmt.Errorf("%s is no source: write ipc:///PATH, tcp://HOST:PORT, plane+tcp://HOST:PORT, nats://HOST:PORT/NAMESPACE, unix:///PATH or a trace file", arg)
+			err = fmt.Errorf("%s is no source: write ipc:///PATH, tcp://HOST:PORT, plane+tcp://HOST:PORT, broker+tcp://HOST:PORT, discovery+file:///PATH, nats://HOST:PORT/NAMESPACE, unix:///PATH or a trace file", arg)
 		}
 		if err != nil {
 			return nil, false, err
 		}
 	}
 	return sources, files, nil
+}
+
+// discovery is where publishers are looked up: a file or directory of Dynamo's, or etcd.
+func discovery(at string) (fpmbus.Discover, error) {
+	if path, ok := strings.CutPrefix(at, "file://"); ok && strings.HasPrefix(path, "/") {
+		return fpmbus.FileDiscovery(path), nil
+	}
+	if strings.HasPrefix(at, "http://") || strings.HasPrefix(at, "https://") {
+		return fpmbus.EtcdDiscovery(strings.Split(at, ","), nil), nil
+	}
+	return nil, fmt.Errorf("%q is no discovery: write file:///PATH or etcd's http://HOST:2379", at)
 }
 
 // natsURL takes the namespace off a server's URL. shown has no password.
@@ -142,10 +161,7 @@ func (r *fpmReader) Take(_ context.Context, batch []fpmbus.Message) error {
 			r.other++
 			continue
 		}
-		at := m.Received
-		if m.Kind == fpmbus.TraceFile && !m.Published.IsZero() {
-			at = m.Published // a file is read much faster than it was written
-		}
+		at := messageTime(m)
 		var p fpm.Pass
 		err := r.dec.Decode
 		if m.Encoding == fpmbus.JSON {
@@ -159,13 +175,7 @@ func (r *fpmReader) Take(_ context.Context, batch []fpmbus.Message) error {
 			continue
 		}
 		r.last = max(r.last, at.UnixNano())
-		o := r.track.Observe(at.UnixNano(), fpm.Origin{
-			Source: m.Source, Namespace: m.Namespace, Component: m.Component,
-			HasPublisher: m.HasPublisher, PublisherID: m.Publisher, Sequence: m.Sequence,
-			HasHop: m.Kind == fpmbus.EngineSocket && m.HasSequence, Hop: m.Sequence,
-			// Dynamo's trace files keep a sample (capture_mode), so what is missing there is no loss.
-			Sampled: m.Kind == fpmbus.TraceFile,
-		}, &p)
+		o := r.track.Observe(at.UnixNano(), originOf(m), &p)
 		if r.each == nil {
 			continue
 		}

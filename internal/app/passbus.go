@@ -140,10 +140,10 @@ func (b *passBus) sources(f *config.ForwardPasses, own *fpmbus.Own, logger *slog
 		for _, c := range p.Channels {
 			o.Channels = append(o.Channels, fpmbus.Channel{Endpoint: c})
 		}
-		if path, ok := strings.CutPrefix(p.Discovery, "file://"); ok {
-			o.Discover = fpmbus.FileDiscovery(path)
-		} else if p.Discovery != "" {
-			o.Discover = fpmbus.EtcdDiscovery(strings.Split(p.Discovery, ","), nil)
+		if p.Discovery != "" {
+			if o.Discover, err = discovery(p.Discovery); err != nil {
+				return nil, fmt.Errorf("forward_passes.plane_zmq: %w", err)
+			}
 		}
 		b.arrays[o.Name] = p.Encoding == positional
 		if err := add(fpmbus.NewPlaneZMQ(o)); err != nil {

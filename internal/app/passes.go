@@ -394,7 +394,6 @@ func originOf(m *fpmbus.Message) fpm.Origin {
 		Source: m.Source, Namespace: m.Namespace, Component: m.Component,
 		HasPublisher: m.HasPublisher, PublisherID: m.Publisher, Sequence: m.Sequence,
 		HasHop: m.Kind == fpmbus.EngineSocket && m.HasSequence, Hop: m.Sequence,
-		// Dynamo's trace files keep a sample (capture_mode), so what is missing there is no loss.
-		Sampled: m.Kind == fpmbus.TraceFile,
+		Sampled: m.Sampled,
 	}
 }

@@ -67,9 +67,11 @@ type Message struct {
 	HasSequence bool
 	Published   time.Time // by the envelope or the record; zero when it does not say
 	Received    time.Time
-	Encoding    Encoding
-	Record      Record
-	Payload     []byte
+	// Sampled says that the record's writer left out others on purpose: numbers that are missing are no loss.
+	Sampled  bool
+	Encoding Encoding
+	Record   Record
+	Payload  []byte
 
 	stream *stream // of the relay in whose queue this copy is
 	number uint64

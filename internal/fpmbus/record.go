@@ -41,6 +41,7 @@ type event struct {
 		Endpoint  string          `json:"endpoint"`
 		Producer  json.RawMessage `json:"producer_id"` // text, or a number
 	} `json:"source"`
+	Capture  string          `json:"capture_mode"`
 	Observed int64           `json:"observed_at_unix_ms"`
 	Time     int64           `json:"event_time_unix_ms"`
 	FPM      json.RawMessage `json:"fpm"`
@@ -92,6 +93,7 @@ func parseTraced(line []byte) (Message, error) {
 			return Message{}, fmt.Errorf("%w: its event has no object named fpm", errRecord)
 		}
 		m.Payload, m.Published = e.FPM, millis(e.Observed)
+		m.Sampled = e.Capture != "full" && e.Capture != "all" // what it does not say is no proof of a loss
 	case "dynamo.request.trace.v1":
 		m.Record, m.Published = RequestTrace, millis(e.Time)
 		m.Payload = body

@@ -198,6 +198,20 @@ func TestTraceFilesOnce(t *testing.T) {
 	}
 }
 
+// Only a file that holds every pass shows losses by the numbers that are missing in it.
+func TestTraceFileCaptureMode(t *testing.T) {
+	line := fmt.Sprintf(fpmLine, 1782777601250, 1)
+	for _, c := range []struct {
+		mode    string
+		sampled bool
+	}{{`"capture_mode":"sampled",`, true}, {`"capture_mode":"full",`, false}, {`"capture_mode":"all",`, false}, {"", true}} {
+		m, err := parseTraced([]byte(strings.Replace(line, `"capture_mode":"sampled",`, c.mode, 1)))
+		if err != nil || m.Sampled != c.sampled {
+			t.Errorf("%q: sampled %v, %v; want %v", c.mode, m.Sampled, err, c.sampled)
+		}
+	}
+}
+
 func TestDiscovery(t *testing.T) {
 	value := `{"type":"EventChannel","scope":{"kind":"endpoint","endpoint":{"namespace":"default","component":"backend","name":"generate"}},"topic":"forward-pass-metrics","instance_id":7587888160958627,"transport":{"kind":"Zmq","config":{"endpoint":"tcp://10.0.0.7:41959"}}}`
 	bare := `{"type":"EventChannel","scope":{"kind":"component"},"topic":"forward-pass-metrics","instance_id":1,"transport":{"kind":"Zmq","config":{"endpoint":"tcp://10.0.0.8:1"}}}`
