@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,8 +87,9 @@ func (b *bursts) save() error {
 	return os.Rename(b.file+".new", b.file)
 }
 
-// start begins one, or makes one of the same engine longer that runs. fresh tells them apart.
-func (b *bursts) start(now time.Time, trigger, reason, engine string, around time.Duration) (x *Burst, fresh bool, err error) {
+// start begins one, or makes one of the same engine longer that runs. until is the end of the time before now
+// that is to be taken out of memory: what lies between it and now the burst has.
+func (b *bursts) start(now time.Time, trigger, reason, engine string, around time.Duration) (x *Burst, until int64, err error) {
 	ns := now.UnixNano()
 	b.end(ns)
 	for _, r := range b.running {
@@ -96,7 +98,9 @@ func (b *bursts) start(now time.Time, trigger, reason, engine string, around tim
 			if !strings.Contains(r.Reason, reason) && len(r.Reason) < 500 {
 				r.Reason += "; " + reason
 			}
-			return r, false, nil
+			until = r.From
+			r.From = min(r.From, ns-int64(around))
+			return r, until, nil
 		}
 	}
 	if trigger != Manual {
@@ -107,15 +111,19 @@ func (b *bursts) start(now time.Time, trigger, reason, engine string, around tim
 			}
 		}
 		if n >= b.perHour {
-			return nil, false, ErrTooMany
+			return nil, 0, ErrTooMany
 		}
 	}
-	x = &Burst{ID: strconv.FormatInt(ns, 36), Trigger: trigger, Reason: reason, Engine: engine, From: ns - int64(around), To: ns + int64(around)}
+	id := ns
+	for slices.ContainsFunc(b.list, func(o *Burst) bool { return o.ID == strconv.FormatInt(id, 36) }) {
+		id++ // of two engines in the same moment
+	}
+	x = &Burst{ID: strconv.FormatInt(id, 36), Trigger: trigger, Reason: reason, Engine: engine, From: ns - int64(around), To: ns + int64(around)}
 	if b.list = append(b.list, x); len(b.list) > maxBursts {
 		b.list = b.list[len(b.list)-maxBursts:]
 	}
 	b.running = append(b.running, x)
-	return x, true, nil
+	return x, math.MaxInt64, nil
 }
 
 // end takes out those that are over; it returns whether there were any.
@@ -143,31 +151,22 @@ func (b *bursts) count(id string) {
 func (s *Store) Burst(trigger, reason, engine string, around time.Duration) (Burst, error) {
 	now := s.now()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.keep == KeepNone {
-		s.mu.Unlock()
 		return Burst{}, ErrOff
 	}
-	x, fresh, err := s.bursts.start(now, trigger, reason, engine, around)
+	x, until, err := s.bursts.start(now, trigger, reason, engine, around)
 	if err != nil {
 		s.drops["bursts_per_hour"]++
-		s.mu.Unlock()
 		return Burst{}, err
 	}
-	out := *x
+	if x.From < until {
+		first, end := s.recent.numbers(x.From)
+		s.stretches = append(s.stretches, stretch{burst: x.ID, engine: x.Engine, from: x.From, until: until, next: first, end: end})
+		s.awake()
+	}
 	s.saveBursts()
-	s.mu.Unlock()
-	if !fresh {
-		return out, nil
-	}
-	before := s.recent.since(out.From, engine)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range before {
-		if before[i].Time <= now.UnixNano() { // what comes now is written as it comes
-			s.queue(&before[i], out.ID)
-		}
-	}
-	return out, nil
+	return *x, nil
 }
 
 // saveBursts writes the list. The lock is held.

@@ -3,7 +3,6 @@ package passstore
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ const (
 )
 
 func newRecent(life string, most int) *recent {
-	chunks := max((most+chunkSize-1)/chunkSize, 2)
+	chunks := max((most+chunkSize-1)/chunkSize, 1) + 1 // one is being written while its old passes go
 	return &recent{life: life, at: map[fpm.Key]int{}, chunks: make([][]entry, chunks), first: 1, next: 1, most: uint64(chunks-1) * chunkSize}
 }
 
@@ -186,25 +185,47 @@ func (m *recent) parse(cursor string) (n uint64, known bool, err error) {
 	return n, true, nil
 }
 
-// since returns the rows of one engine ("" for all) from a time on.
-func (m *recent) since(from int64, engine string) (out []Row) {
+// stretch is a part of memory that a burst wants stored: passes by number, of one engine ("" for all), and
+// in a stretch of time.
+type stretch struct {
+	burst, engine string
+	from, until   int64  // ns since 1970; until is exclusive
+	next, end     uint64 // numbers
+}
+
+// numbers are those of the oldest pass from a time on, and of the next that comes.
+func (m *recent) numbers(from int64) (first, next uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	first = m.next
 	for n := m.next; n > m.first; {
 		n--
 		e := m.entry(n)
-		if e.time < from {
-			if e.flags&Late == 0 && e.time < from-int64(time.Minute) {
-				break // what came before came earlier
-			}
-			continue
+		if e.time >= from {
+			first = n
+		} else if e.flags&Late == 0 && e.time < from-int64(time.Minute) {
+			break // what came before came earlier
 		}
-		if engine == "" || m.ranks[e.rank].engine == engine {
+	}
+	return first, m.next
+}
+
+// between returns the next rows of a stretch, not many, and moves its beginning behind them. gone is how many
+// passes (of all engines) memory lost before they could be read.
+func (m *recent) between(x *stretch, limit int) (out []Row, gone int64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if x.next < m.first {
+		gone = int64(min(m.first, x.end) - x.next)
+		x.next += uint64(gone)
+	}
+	for ; x.next < x.end && len(out) < limit; x.next++ {
+		e := m.entry(x.next)
+		if e.time >= x.from && e.time < x.until && (x.engine == "" || m.ranks[e.rank].engine == x.engine) {
 			out = append(out, m.row(e))
 		}
 	}
-	slices.Reverse(out)
-	return out
+	return out, gone
 }
 
 // span is how many are held and which time they span.

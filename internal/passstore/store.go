@@ -60,10 +60,16 @@ type Store struct {
 	retention time.Duration
 	bursts    bursts
 	waiting   []waiting // rows on their way into the event store
+	stretches []stretch // of memory, that bursts want stored
 	wake      chan struct{}
 	drops     map[string]int64
 	stored    int64
 	notice    string // why expired rows stay, "" when they do not
+
+	// Of flush alone: used again and again.
+	spare  []waiting
+	rows   []event.Row
+	fields []event.Field
 }
 
 // waiting is a row that is to be stored.
@@ -77,6 +83,9 @@ const maxWaiting = 65536
 
 // batchRows is how many are handed over at once.
 const batchRows = 2048
+
+// maxSpare is how large a buffer is kept for those that wait: more than 64 busy ranks need, less than a jam.
+const maxSpare = 4 * batchRows
 
 // New makes a store and reads the list of bursts.
 func New(o Options) (*Store, error) {
@@ -104,9 +113,9 @@ func (s *Store) Write(rows []Row) {
 	if len(rows) == 0 {
 		return
 	}
-	s.recent.add(rows)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.recent.add(rows) // under the lock: a burst that begins meanwhile finds a row in memory or here, never in both
 	for i := range rows {
 		r := &rows[i]
 		if s.keep == KeepAll {
@@ -129,6 +138,11 @@ func (s *Store) queue(r *Row, burst string) {
 		return
 	}
 	s.waiting = append(s.waiting, waiting{*r, burst})
+	s.awake()
+}
+
+// awake lets Run flush. The lock is held.
+func (s *Store) awake() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -143,6 +157,7 @@ func (s *Store) Run(ctx context.Context) {
 	expire := time.NewTicker(time.Minute)
 	defer expire.Stop()
 	var expired time.Time
+	began := s.now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -167,7 +182,8 @@ func (s *Store) Run(ctx context.Context) {
 				s.saveBursts()
 			}
 			every := max(s.retention/4, 5*time.Minute)
-			due := (s.stored > 0 || expired.IsZero()) && now.Sub(expired) >= every // also what a former process left
+			left := now.Sub(began) <= s.retention+every // a former process may have left rows that grow too old
+			due := (s.stored > 0 || left) && now.Sub(expired) >= every
 			s.mu.Unlock()
 			if due {
 				expired = now
@@ -179,25 +195,56 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// flush stores what waits.
+// flush stores what waits, and what of memory bursts want.
 func (s *Store) flush(ctx context.Context) {
 	s.mu.Lock()
 	list := s.waiting
-	s.waiting = nil
+	s.waiting = s.spare[:0]
+	stretches := s.stretches
+	s.stretches = nil
 	s.mu.Unlock()
-	rows := make([]event.Row, 0, min(len(list), batchRows))
-	var fields []event.Field
-	for len(list) > 0 {
-		n := min(len(list), batchRows)
-		rows, fields = rows[:0], fields[:0]
-		for i := range list[:n] {
-			var r event.Row
-			r, fields = list[i].row.appendEvent(fields, list[i].burst)
-			rows = append(rows, r)
+	for rest := list; len(rest) > 0; {
+		n := min(len(rest), batchRows)
+		s.store(ctx, rest[:n])
+		rest = rest[n:]
+	}
+	clear(list) // its names may be gone
+	if s.spare = list[:0]; cap(list) > maxSpare {
+		s.spare = nil
+	}
+	for i := range stretches {
+		s.copyOut(ctx, &stretches[i])
+	}
+}
+
+// store hands rows to the event store.
+func (s *Store) store(ctx context.Context, list []waiting) {
+	s.rows, s.fields = s.rows[:0], s.fields[:0]
+	for i := range list {
+		var r event.Row
+		r, s.fields = list[i].row.appendEvent(s.fields, list[i].burst)
+		s.rows = append(s.rows, r)
+	}
+	s.count(list, s.events.Append(ctx, s.rows))
+}
+
+// copyOut stores a stretch of memory in batches. What memory lost meanwhile is counted.
+func (s *Store) copyOut(ctx context.Context, x *stretch) {
+	for x.next < x.end {
+		rows, gone := s.recent.between(x, batchRows)
+		if gone > 0 {
+			s.mu.Lock()
+			s.drops["burst_left_memory"] += gone
+			s.mu.Unlock()
 		}
-		err := s.events.Append(ctx, rows)
-		s.count(list[:n], err)
-		list = list[n:]
+		if len(rows) == 0 {
+			continue
+		}
+		list := make([]waiting, len(rows))
+		for i := range rows {
+			list[i] = waiting{rows[i], x.burst}
+		}
+		s.store(ctx, list)
 	}
 }
 
@@ -262,23 +309,29 @@ func (s *Store) Query(ctx context.Context, from, to int64, engine string, limit 
 		}
 		q += k
 	}
-	seen := map[identity]int{}
-	// Those of bursts come twice.
-	err = s.events.Query(ctx, eventstore.Query{LogsQL: q, From: from, To: to, Limit: 2*limit + 1}, func(fields []event.Field) error {
-		var r Row
-		if _, err := r.read(fields, parseTime); err != nil {
-			return err
-		}
-		id := identity{r.Key, r.Counter, r.Time}
-		if _, twice := seen[id]; twice {
+	// Those of bursts come twice, of several bursts more often.
+	for most := 2*limit + 1; ; most *= 2 {
+		n, seen := 0, map[identity]struct{}{}
+		rows = rows[:0]
+		err = s.events.Query(ctx, eventstore.Query{LogsQL: q, From: from, To: to, Limit: most}, func(fields []event.Field) error {
+			n++
+			var r Row
+			if _, err := r.read(fields, parseTime); err != nil {
+				return err
+			}
+			id := identity{r.Key, r.Counter, r.Time}
+			if _, twice := seen[id]; !twice {
+				seen[id] = struct{}{}
+				rows = append(rows, r)
+			}
 			return nil
+		})
+		if err != nil {
+			return nil, false, err
 		}
-		seen[id] = len(rows)
-		rows = append(rows, r)
-		return nil
-	})
-	if err != nil {
-		return nil, false, err
+		if n < most || len(rows) > limit {
+			break
+		}
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Counter, b.Counter)) })
 	if len(rows) > limit {
