@@ -16,7 +16,7 @@ var Columns = [][]string{
 	{"torchfile", "trace"}, // public
 	{"engine", "signal", "request", "rollout", "timeline", "event", "logsql", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"},              // domain: pure, no I/O, no clock
 	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "passstore", "holdlog", "rolloutstore"}, // stores
-	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker", "systemport"},                                                         // sources and sinks
+	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker", "systemport"},                                           // sources and sinks
 	{"slo", "planner", "diagnose", "report"}, // analysis
 	{"dashboard", "api", "web"},              // faces
 	{"sim", "app", "cmd/rollscope"},          // whole
