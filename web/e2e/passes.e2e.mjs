@@ -227,6 +227,11 @@ describe("forward passes", { skip: binary ? false : "ROLLSCOPE names no binary" 
     await panel.getByText("unknown", { exact: true }).first().waitFor();
     await page.locator(".pass-cloud[data-fit=fitted]").waitFor({ timeout: 90_000 });
     await panel.getByLabel("ISL").fill("3000");
+    // What is half typed survives the page's own updates.
+    const asked = page.waitForResponse((r) => r.url().includes("/passes/capacity"));
+    await asked;
+    await page.waitForTimeout(300);
+    assert.equal(await panel.getByLabel("ISL").inputValue(), "3000");
     await panel.getByLabel("ISL").press("Enter");
     await panel.getByLabel("OSL").fill("150");
     await panel.getByLabel("OSL").press("Enter");

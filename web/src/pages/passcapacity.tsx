@@ -1,5 +1,5 @@
 // What the fleet carries within a promise, what it carries now, and which pool holds it back.
-import { useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type * as api from "../api/types";
 import { Badge, ErrorBox, LoadingBar, StaleNote } from "../components/state";
@@ -62,7 +62,7 @@ function Asked({ c, bad }: { c: api.PassCapacity | undefined; bad: Record<string
   const field = (key: "goalTTFT" | "goalITL" | "isl" | "osl" | "rate" | "prefill" | "decode", wrong: string, label: string, unit: string, placeholder: string, title: string) => (
     <label class="ask" title={title}>
       <span class="mut">{label}</span>
-      <input type="text" inputMode="decimal" size={6} spellcheck={false} autocomplete="off" placeholder={placeholder} value={v[key]} aria-label={label} aria-invalid={Number.isNaN(bad[wrong])} onChange={(e) => change({ [key]: e.currentTarget.value.trim() }, "replace")} />
+      <Typed value={v[key]} label={label} placeholder={placeholder} bad={Number.isNaN(bad[wrong])} onSet={(t) => change({ [key]: t }, "replace")} />
       <span class="mut">{unit}</span>
     </label>
   );
@@ -77,6 +77,22 @@ function Asked({ c, bad }: { c: api.PassCapacity | undefined; bad: Record<string
       {field("decode", "decode", both ? "Decode" : "Replicas", "×", String(pool("decode") ?? ""), "replicas; empty: those that are there")}
       {field("rate", "rate", "Demand", "/s", !c ? "" : c.demand_requests_per_second === null ? "unknown" : brief(c.demand_requests_per_second), "requests a second; empty: what is measured")}
     </div>
+  );
+}
+
+/** A field that keeps what is being typed while the page around it is made anew, and hands it over when it is done. */
+function Typed({ value, label, placeholder, bad, onSet }: { value: string; label: string; placeholder: string; bad: boolean; onSet: (text: string) => void }) {
+  const [draft, setDraft] = useState<string | null>(null);
+  return (
+    <input
+      type="text" inputMode="decimal" size={6} spellcheck={false} autocomplete="off" placeholder={placeholder} aria-label={label} aria-invalid={bad}
+      value={draft ?? value} onInput={(e) => setDraft(e.currentTarget.value)}
+      onChange={(e) => {
+        onSet(e.currentTarget.value.trim());
+        setDraft(null);
+      }}
+      onBlur={() => setDraft(null)}
+    />
   );
 }
 
