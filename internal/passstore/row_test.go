@@ -42,7 +42,7 @@ func TestRowRoundTrip(t *testing.T) {
 	events, _ := openEvents(t, eventstore.Options{Dir: t.TempDir()})
 	s := open(t, Options{Events: events})
 	s.Write(rows)
-	settle(t, s, events)
+	flushAll(t, s, events)
 	got, more, err := s.Query(within(t), 0, 0, "", 100)
 	if err != nil || more || !slices.Equal(got, rows) {
 		t.Fatalf("more %v, %v\n got %+v\nwant %+v", more, err, got, rows)
@@ -83,7 +83,7 @@ func TestQueryTwice(t *testing.T) {
 	}
 	s.Write(passesOf(base, "1", 0, 50))
 	s.Write(passesOf(base, "1", 0, 50)) // and all of it again
-	settle(t, s, events)
+	flushAll(t, s, events)
 	if n := countOf(t, events, `{row="pass"}`); n != 2*3*50 {
 		t.Errorf("%d rows, want %d", n, 2*3*50)
 	}
@@ -111,5 +111,14 @@ func TestRowDamaged(t *testing.T) {
 		if err == nil || name != "_time" && !strings.Contains(err.Error(), name+"="+strconv.Quote("x")) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// flushAll makes all that was written visible to queries.
+func flushAll(t testing.TB, s *Store, events *eventstore.Store) {
+	t.Helper()
+	s.flush(within(t))
+	if err := events.Flush(within(t)); err != nil {
+		t.Fatal(err)
 	}
 }
