@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(child.Main(os.Args[1:]))
 	}
 	// The library starts goroutines as it is linked; those are there before any test.
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { removeServer(); os.Exit(code) }))
 }
 
 func selfCommand(ctx context.Context, args ...string) *exec.Cmd {
@@ -75,9 +75,8 @@ func openEvents(t testing.TB, o eventstore.Options) (s *eventstore.Store, stop f
 // clock is a time that only tests move.
 type clock struct{ ns atomic.Int64 }
 
-func (c *clock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
-func (c *clock) set(at time.Time)        { c.ns.Store(at.UnixNano()) }
-func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+func (c *clock) now() time.Time   { return time.Unix(0, c.ns.Load()) }
+func (c *clock) set(at time.Time) { c.ns.Store(at.UnixNano()) }
 
 func newClock(at time.Time) *clock {
 	c := &clock{}
@@ -160,15 +159,6 @@ func (m *memory) Query(context.Context, eventstore.Query, func([]event.Field) er
 func (m *memory) Delete(_ context.Context, filter string) error {
 	m.deletes = append(m.deletes, filter)
 	return m.delErr
-}
-
-// bursts of the rows it was handed, by burst id.
-func (m *memory) bursts() map[string]int {
-	out := map[string]int{}
-	for i := range m.rows {
-		out[m.rows[i].Get("burst")]++
-	}
-	return out
 }
 
 func drop(s *Store, reason string) int64 {
