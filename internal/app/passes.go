@@ -179,6 +179,9 @@ func (p *passPart) run(ctx context.Context) error {
 		bus := p.now
 		p.since = time.Now()
 		p.history = nil
+		if bus != nil { // a source may have been there before the configuration changed
+			p.history = []passMoment{p.moment(p.since)}
+		}
 		p.mu.Unlock()
 		busCtx, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)

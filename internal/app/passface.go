@@ -22,6 +22,8 @@ func (p *passPart) Status() api.ForwardPasses {
 	if p.now != nil {
 		out.Sources = p.sources()
 		out.Relay = p.relay()
+	} else {
+		out.Rows.Keep, out.Rows.Retention = string(passstore.KeepNone), nil // there is nothing to keep
 	}
 	for _, w := range p.track.Workers(now.UnixNano()) {
 		out.Engines = append(out.Engines, p.engine(&w))

@@ -78,20 +78,15 @@ func (p *passPart) judgeSources(now time.Time) {
 		return
 	}
 	list := p.now.bus.Sources()
-	moment := passMoment{at: now, sources: map[string]fpm.SourceStatus{}, drops: unreadableDrops(p.now.bus.Drops())}
-	for _, s := range list {
-		st := p.track.Source(s.Name)
-		st.Refused = maps.Clone(st.Refused)
-		moment.sources[s.Name] = st
+	if len(p.history) == 0 {
+		p.history = []passMoment{{at: p.since}}
 	}
+	moment := p.moment(now)
 	p.history = append(p.history, moment)
 	for len(p.history) > 2 && now.Sub(p.history[1].at) >= evidenceWindow {
 		p.history = p.history[1:]
 	}
 	before := p.history[0]
-	if before.at.Sub(p.since) < passEvery*2 && now.Sub(p.since) < evidenceWindow { // all that came since the start counts
-		before = passMoment{at: p.since}
-	}
 	passes := map[string]uint64{} // of all sources of an engine
 	evidence := map[string]fpm.Evidence{}
 	for _, s := range list {
@@ -136,6 +131,17 @@ func (p *passPart) judgeSources(now time.Time) {
 			}
 		}
 	}
+}
+
+// moment is what the sources have brought by now.
+func (p *passPart) moment(now time.Time) passMoment {
+	m := passMoment{at: now, sources: map[string]fpm.SourceStatus{}, drops: unreadableDrops(p.now.bus.Drops())}
+	for _, s := range p.now.bus.Sources() {
+		st := p.track.Source(s.Name)
+		st.Refused = maps.Clone(st.Refused)
+		m.sources[s.Name] = st
+	}
+	return m
 }
 
 // unreadableDrops are what came and could not be read, by source.
