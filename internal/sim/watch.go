@@ -29,7 +29,6 @@ type Passes struct {
 	Role                                  engine.Role
 	Rank                                  int
 	PID                                   int
-	Worker                                uint64  // Dynamo's id of the instance: another after a restart of a Dynamo worker
 	Prefill, PrefillTokens, PrefillCached int     // requests, tokens computed, and found in a cache
 	Decode                                int     // requests
 	Context                               float64 // tokens of those that decode, in the first
@@ -132,6 +131,7 @@ type Moment struct {
 	Rank    int
 	DP, TP  int
 	PID     int
+	Worker  uint64 // Dynamo's id of the instance, 0 of what is none: of a Dynamo worker another after a restart
 
 	What     MomentKind
 	RID      string  // Retract: the request
@@ -254,7 +254,6 @@ func (f *Fleet) watchPasses(s *scheduler, p Passes, each float64) {
 	sv := s.server
 	p.End, p.Each = f.at(s.now), time.Duration(math.Round(each*1e9))
 	p.Member, p.Addr, p.Kind, p.Role, p.Rank, p.PID = sv.name, sv.spec.Addr, sv.spec.Kind, sv.spec.Role, s.rank, sv.pid
-	p.Worker = sv.instanceID()
 	add := func(list []*request, at ...place) {
 		for _, r := range list {
 			if len(at) == 0 || slices.Contains(at, r.at) {
@@ -285,7 +284,7 @@ func (f *Fleet) watchMoment(sv *server, s *scheduler, r *request, what MomentKin
 	}
 	m := Moment{
 		Time: f.at(now), Member: sv.name, Addr: sv.spec.Addr, Kind: sv.spec.Kind, Role: sv.spec.Role, Version: sv.spec.Version, Model: sv.spec.Model,
-		DP: sv.spec.DP, TP: sv.spec.TP, PID: sv.pid, What: what, Requests: requests, Seconds: seconds,
+		DP: sv.spec.DP, TP: sv.spec.TP, PID: sv.pid, Worker: sv.instanceID(), What: what, Requests: requests, Seconds: seconds,
 	}
 	if s != nil {
 		m.Rank, m.Ratio = s.rank, s.ratio
@@ -307,7 +306,7 @@ func (f *Fleet) Roll() []Moment {
 		r := Moment{Time: f.Now(), Member: m.name, Addr: m.spec.Addr, Kind: m.spec.Kind, Role: m.spec.Role, Version: m.spec.Version, Model: m.spec.Model,
 			DP: m.spec.DP, TP: m.spec.TP, What: Up}
 		if m.server != nil {
-			r.PID = m.server.pid
+			r.PID, r.Worker = m.server.pid, m.server.instanceID()
 		}
 		out = append(out, r)
 	}

@@ -71,7 +71,6 @@ type due struct {
 	at   time.Time
 	rank *fleetRank
 	pid  int
-	id   uint64
 	pass fpm.Pass
 }
 
@@ -92,7 +91,7 @@ func Live(ctx context.Context, running *sim.Running, o FleetOptions, log *slog.L
 					err = e
 					return
 				}
-				r := &fleetRank{socket: Socket{m.Member, m.Addr, m.Role, rank, pub.Endpoint()}, pub: pub, pid: m.PID}
+				r := &fleetRank{socket: Socket{m.Member, m.Addr, m.Role, rank, pub.Endpoint()}, pub: pub, pid: m.PID, worker: m.Worker}
 				s.ranks[rankOf{m.Member, rank}] = r
 				s.order = append(s.order, r)
 			}
@@ -145,7 +144,7 @@ func (s *Sender) moment(m sim.Moment) {
 		case sim.Up:
 			r.silent = false
 			if r.pid != m.PID { // a new process counts anew
-				r.pid, r.number, r.said = m.PID, 0, time.Time{}
+				r.pid, r.worker, r.number, r.said = m.PID, m.Worker, 0, time.Time{}
 			}
 		}
 	}
@@ -161,7 +160,7 @@ func (s *Sender) passes(p sim.Passes) {
 	}
 	queued := queuedOf(p)
 	for i := range p.N {
-		d := due{at: p.End.Add(behind - p.Each*time.Duration(p.N-1-i)), rank: r, pid: p.PID, id: p.Worker}
+		d := due{at: p.End.Add(behind - p.Each*time.Duration(p.N-1-i)), rank: r, pid: p.PID}
 		d.pass = fpm.Pass{Wall: p.Each.Seconds(), Queued: queued}
 		c := &d.pass.Scheduled
 		c.PrefillRequests, c.PrefillTokens, c.PrefillKV = uint64(p.Prefill), uint64(p.PrefillTokens), uint64(p.PrefillCached)
@@ -207,14 +206,17 @@ func (s *Sender) send(now time.Time) {
 	n := 0
 	for ; n < len(s.queue) && !s.queue[n].at.After(now); n++ {
 		d := &s.queue[n]
-		if d.pid == d.rank.pid { // the others died with their process
-			d.rank.worker = d.id
+		if d.pid == d.rank.pid && !d.rank.silent { // the others died with their process
 			s.say(d.rank, &d.pass, now)
 		}
 	}
 	s.queue = slices.Delete(s.queue, 0, n)
 	for _, r := range s.order {
-		if !r.silent && now.Sub(r.said) >= time.Second && r.worker != 0 {
+		// A pass that is on its way may have begun already: the engine is not idle.
+		coming := slices.ContainsFunc(s.queue, func(d due) bool {
+			return d.rank == r && !d.at.Add(-time.Duration(d.pass.Wall*float64(time.Second))).After(now)
+		})
+		if !r.silent && !coming && now.Sub(r.said) >= time.Second {
 			s.say(r, &fpm.Pass{}, now)
 		}
 	}
