@@ -64,6 +64,7 @@ type Store struct {
 	wake      chan struct{}
 	drops     map[string]int64
 	stored    int64
+	failing   bool   // the last rows were not stored
 	notice    string // why expired rows stay, "" when they do not
 
 	// Of flush alone: used again and again.
@@ -260,8 +261,11 @@ func (s *Store) count(list []waiting, err error) {
 	case err != nil:
 		lost = len(list)
 		s.drops["not_stored"] += int64(lost)
-		s.log.Warn("passes were not stored", "rows", len(list), "err", err)
+		if !s.failing { // it is counted each time
+			s.log.Warn("passes are not stored", "rows", len(list), "err", err)
+		}
 	}
+	s.failing = lost == len(list) && rejected == nil && err != nil
 	s.stored += int64(len(list) - lost)
 	if err == nil {
 		for i := range list {

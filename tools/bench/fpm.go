@@ -30,34 +30,36 @@ func fpm(binary, dir string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	var lacking []string
+	of := func(m map[string]float64, key string) float64 {
+		v, ok := m[key]
+		if !ok {
+			lacking = append(lacking, key)
+		}
+		return v
+	}
+	us := func(m map[string]float64, key string) string { return fmt.Sprintf("%.2f us", of(m, key)/1e3) }
+	perCPU := func(key string) string { return fmt.Sprintf("%.0f k/cpu-s", of(bus, key+" msg/cpu-s")/1e3) }
 	rows := []row{
-		{"forward pass: decode", fmt.Sprintf("%.2f us", decode["Decode/pass ns/op"]/1e3), "1 us", fmt.Sprintf("encoding/json %.1f us", decode["JSON ns/op"]/1e3)},
-		{"  allocations", fmt.Sprintf("%.0f", decode["Decode/pass allocs/op"]), "0", fmt.Sprintf("encoding/json %.0f", decode["JSON allocs/op"])},
-		{"  into the tracker of 64 ranks", fmt.Sprintf("%.2f us", decode["Observe/64 ns/op"]/1e3), "", ""},
-		{"  into the planner's models", fmt.Sprintf("%.2f us", first(model, "Observe", " ns/op")/1e3), "", ""},
-		{"  received over ZMQ, tcp", perCPU(bus["Receive/tcp msg/cpu-s"]), "", ""},
-		{"  relayed over ZMQ, tcp, sender and subscriber counted too", perCPU(bus["RelayZMQ/tcp msg/cpu-s"]), "50 k/cpu-s", ""},
-		{"  relayed over ZMQ, ipc", perCPU(bus["RelayZMQ/unix msg/cpu-s"]), "50 k/cpu-s", ""},
-		{"  relayed to NATS in process", perCPU(bus["RelayNATS msg/cpu-s"]), "", ""},
-		{"  from the engine to a subscriber at 5,000/s, p99", fmt.Sprintf("%.0f us", late["Latency/relayed=true p99-µs"]), "1 ms", fmt.Sprintf("without the relay %.0f us", late["Latency/relayed=false p99-µs"])},
+		{"forward pass: decode", us(decode, "Decode/pass ns/op"), "1 us", "encoding/json " + us(decode, "JSON ns/op")},
+		{"  allocations", fmt.Sprintf("%.0f", of(decode, "Decode/pass allocs/op")), "0", fmt.Sprintf("encoding/json %.0f", of(decode, "JSON allocs/op"))},
+		{"  into the tracker of 64 ranks", us(decode, "Observe/64 ns/op"), "", ""},
+		{"  into the planner's models", us(model, "Observe/agg ns/op"), "", ""},
+		{"  received over ZMQ, tcp", perCPU("Receive/tcp"), "", ""},
+		{"  relayed over ZMQ, tcp, sender and subscriber counted too", perCPU("RelayZMQ/tcp"), "50 k/cpu-s", ""},
+		{"  relayed over ZMQ, ipc", perCPU("RelayZMQ/unix"), "50 k/cpu-s", ""},
+		{"  relayed to NATS in process", perCPU("RelayNATS"), "", ""},
+		{"  from the engine to a subscriber at 5,000/s, p99", fmt.Sprintf("%.0f us", of(late, "Latency/relayed=true p99-µs")), "1 ms",
+			fmt.Sprintf("without the relay %.0f us", of(late, "Latency/relayed=false p99-µs"))},
+	}
+	if len(lacking) > 0 {
+		return nil, fmt.Errorf("the benchmarks of forward passes do not print %s", strings.Join(lacking, ", "))
 	}
 	busy, err := busyRanks(binary, filepath.Join(dir, "fpm"))
 	if err != nil {
 		return rows, fmt.Errorf("a recorder of 64 ranks: %w", err)
 	}
 	return append(rows, busy...), nil
-}
-
-func perCPU(v float64) string { return fmt.Sprintf("%.0f k/cpu-s", v/1e3) }
-
-// first is the metric of the benchmark whose name begins so.
-func first(m map[string]float64, name, unit string) float64 {
-	for k, v := range m {
-		if strings.HasPrefix(k, name) && strings.HasSuffix(k, unit) {
-			return v
-		}
-	}
-	return 0
 }
 
 // Of a recorder that takes the passes of 64 ranks.
