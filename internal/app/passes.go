@@ -33,9 +33,10 @@ type passPart struct {
 	plan    passPlanner
 	ran     bool
 
-	mu       sync.Mutex // of all below
-	now      *passBus   // nil: nothing is received
-	cfg      config.ForwardPasses
+	mu       sync.Mutex           // of all below
+	now      *passBus             // nil: nothing is received
+	cfg      config.ForwardPasses // in force, or about to be
+	opened   config.ForwardPasses // that now was opened with
 	changes  chan struct{}
 	notes    []api.Warning
 	since    time.Time // since when the bus of now listens
@@ -104,7 +105,7 @@ const passEvery = 5 * time.Second
 // newPassPart is one without sources and store.
 func newPassPart(cfg config.ForwardPasses, metrics metricsSource, nameOf func(...string) string, plan passPlanner, log *slog.Logger) *passPart {
 	return &passPart{
-		log: log, metrics: metrics, nameOf: nameOf, plan: plan, cfg: cfg, changes: make(chan struct{}, 1),
+		log: log, metrics: metrics, nameOf: nameOf, plan: plan, cfg: cfg, opened: cfg, changes: make(chan struct{}, 1),
 		track: fpm.NewTracker(fpm.Options{}), series: newPassSeries(), ranks: map[fpm.Key]*passRank{}, pools: newPoolNames(cfg.Pools),
 		watches: map[string]*fpm.QueueWatch{}, differ: map[string]string{}, verdicts: map[string]fpm.Verdict{}, told: map[string]fpm.Flow{}, firing: map[string]bool{},
 	}
@@ -147,6 +148,7 @@ func (p *passPart) apply(cfg *config.Config) error {
 		r.role = ""
 	}
 	if reflect.DeepEqual(placeless(p.cfg), placeless(f)) {
+		p.notes = slices.DeleteFunc(p.notes, func(n api.Warning) bool { return n.Code == "passes_config" })
 		return nil
 	}
 	p.cfg = f
@@ -219,20 +221,26 @@ func (p *passPart) run(ctx context.Context) error {
 	}
 }
 
-// reopen opens the sources of the configuration in force.
+// reopen opens the sources of the configuration in force. When that is not possible, those before it go on.
 func (p *passPart) reopen() {
 	p.mu.Lock()
-	f := p.cfg
+	f, before := p.cfg, p.opened
+	p.notes = nil
 	p.mu.Unlock()
 	next, err := openPassBus(&f, p.flags, p, p.log)
+	if err != nil {
+		p.log.Error("the sources of forward passes were not taken over; those before go on", "err", err)
+		p.note("passes_config", fmt.Sprintf("forward_passes was not taken over, what it was before stays in force: %v", err))
+		f = before
+		if next, err = openPassBus(&f, p.flags, p, p.log); err != nil {
+			p.log.Error("and those before could not be opened again", "err", err)
+			p.note("passes_ended", fmt.Sprintf("forward passes are not received any more: %v", err))
+		}
+	}
 	p.store.Configure(passstore.Keep(f.Keep), f.RetentionTime(), f.Burst.PerHour)
 	p.mu.Lock()
-	p.now, p.notes = next, nil
+	p.now, p.cfg, p.opened = next, f, f
 	p.mu.Unlock()
-	if err != nil {
-		p.log.Error("the sources of forward passes could not be opened", "err", err)
-		p.note("passes_config", fmt.Sprintf("forward passes are not received: %v", err))
-	}
 }
 
 func (p *passPart) note(code, message string) {

@@ -319,8 +319,12 @@ func TestRelayAndReload(t *testing.T) {
 		}
 		return false
 	})
+	from(two) // goes on
 	if err := p.apply(cfg); err != nil {
 		t.Fatal(err)
+	}
+	if n := p.notices(); len(n) != 0 {
+		t.Errorf("what was put right is still said: %+v", n)
 	}
 	from(two)
 }
