@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 )
 
@@ -27,14 +29,20 @@ const selfEvery = 15 * time.Second
 func recordSelf(ctx context.Context, gather prometheus.Gatherer, to storage.AppendableV2, instance string, log *slog.Logger) error {
 	t := time.NewTicker(selfEvery)
 	defer t.Stop()
+	var last map[uint64]labels.Labels
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-t.C:
-			if err := appendSelf(ctx, gather, to, instance, now); err != nil && ctx.Err() == nil {
-				log.Warn("this process's own metrics were not recorded", "err", err)
+			written, err := appendSelf(ctx, gather, to, instance, now, last)
+			if err != nil {
+				if ctx.Err() == nil {
+					log.Warn("this process's own metrics were not recorded", "err", err)
+				}
+				continue
 			}
+			last = written
 		}
 	}
 }
@@ -42,13 +50,14 @@ func recordSelf(ctx context.Context, gather prometheus.Gatherer, to storage.Appe
 // recordedHistograms is how the names of histograms begin that are recorded.
 const recordedHistograms = "rollscope_fpm_"
 
-// appendSelf writes one sample of each series.
-func appendSelf(ctx context.Context, gather prometheus.Gatherer, to storage.AppendableV2, instance string, now time.Time) error {
+// appendSelf writes one sample of each series, and the end of those that were written last and are gone: an
+// engine that was forgotten must not look like one that goes on. It returns what it wrote.
+func appendSelf(ctx context.Context, gather prometheus.Gatherer, to storage.AppendableV2, instance string, now time.Time, last map[uint64]labels.Labels) (map[uint64]labels.Labels, error) {
 	families, err := gather.Gather()
 	if err != nil && len(families) == 0 {
-		return err
+		return nil, err
 	}
-	w := selfWriter{app: to.AppenderV2(ctx), instance: instance, at: now.UnixMilli(), b: labels.NewScratchBuilder(8)}
+	w := selfWriter{app: to.AppenderV2(ctx), instance: instance, at: now.UnixMilli(), b: labels.NewScratchBuilder(8), written: make(map[uint64]labels.Labels, len(last))}
 	for _, f := range families {
 		name := f.GetName()
 		if !strings.HasPrefix(name, "rollscope_") {
@@ -71,10 +80,15 @@ func appendSelf(ctx context.Context, gather prometheus.Gatherer, to storage.Appe
 			}
 		}
 	}
-	if w.err != nil {
-		return errors.Join(w.err, w.app.Rollback())
+	for id, l := range last {
+		if _, ok := w.written[id]; !ok && w.err == nil {
+			_, w.err = w.app.Append(0, l, 0, w.at, math.Float64frombits(value.StaleNaN), nil, nil, storage.AOptions{})
+		}
 	}
-	return w.app.Commit()
+	if w.err != nil {
+		return nil, errors.Join(w.err, w.app.Rollback())
+	}
+	return w.written, w.app.Commit()
 }
 
 // selfWriter writes samples as a scrape of our own port would. It stops at the first error.
@@ -83,6 +97,7 @@ type selfWriter struct {
 	instance string
 	at       int64
 	b        labels.ScratchBuilder
+	written  map[uint64]labels.Labels
 	err      error
 }
 
@@ -105,5 +120,7 @@ func (w *selfWriter) write(name string, m *dto.Metric, le string, v float64) {
 		w.b.Add(name, l.GetValue())
 	}
 	w.b.Sort()
-	_, w.err = w.app.Append(0, w.b.Labels(), 0, w.at, v, nil, nil, storage.AOptions{})
+	l := w.b.Labels()
+	w.written[l.Hash()] = l
+	_, w.err = w.app.Append(0, l, 0, w.at, v, nil, nil, storage.AOptions{})
 }
