@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -130,24 +129,16 @@ func TestTraces(t *testing.T) {
 	}
 	// The cases' times are moved to an hour ago, by their first digits.
 	soon := strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10)[:8]
-	send := func(name string, ids ...string) {
+	sendCase := func(name string, ids ...string) {
 		t.Helper()
 		body := strings.ReplaceAll(read(t, "testdata/trace/"+name+".json"), `"17800000`, `"`+soon)
-		resp, err := http.Post(p.url+"/v1/traces", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != 200 {
-			t.Fatalf("%s: %d %s", name, resp.StatusCode, answer)
-		}
+		send(t, p.url+"/v1/traces", "application/json", body)
 		for _, id := range ids {
 			eventually(t, "trace "+id+" is stored", func() bool { return get(t, p.url, "/api/rollscope/v1/traces/"+id, nil, nil) == 200 })
 		}
 	}
-	send("orphan", "00000000000000000000000000000005")
-	send("split", "00000000000000000000000000000006", "00000000000000000000000000000007")
+	sendCase("orphan", "00000000000000000000000000000005")
+	sendCase("split", "00000000000000000000000000000006", "00000000000000000000000000000007")
 
 	// O07: a placeholder for the missing parent, and durations as they came.
 	out, _, _ := trace("00000000000000000000000000000005")
@@ -170,8 +161,8 @@ func TestTraces(t *testing.T) {
 
 	// O09: any spelling of an id.
 	const lead = "00fbb99bfc59174ccefa0338d4886914"
-	send("lead", lead)
-	send("kv_routed", "my-trace-001")
+	sendCase("lead", lead)
+	sendCase("kv_routed", "my-trace-001")
 	for _, id := range []string{"fbb99bfc59174ccefa0338d4886914", strings.ToUpper(lead[2:]), lead[16:]} {
 		if out, errOut, code := trace(id); code != 0 || !strings.Contains(out, "trace "+lead) {
 			t.Errorf("%s: %d %s%s", id, code, out, errOut)
@@ -190,7 +181,7 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	// O11: what the sender's SDK threw away is said of the span and of its service.
-	send("dropped", "0000000000000000000000000000000c")
+	sendCase("dropped", "0000000000000000000000000000000c")
 	if out, _, _ := trace("0000000000000000000000000000000c"); !strings.Contains(out, "37 attributes dropped by the sender") {
 		t.Errorf("dropped attributes:\n%s", out)
 	}
