@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -255,5 +256,37 @@ func TestFilesWaitForTheirReaders(t *testing.T) {
 	stop()
 	if lost := dropsOf(b.Drops(), "still", "stopped"); lost != b.Received() {
 		t.Errorf("%d lost, %d received", lost, b.Received())
+	}
+}
+
+// Of many that wait for the same place one gets it, and the others go on waiting.
+func TestQueueIsWaitedForByMany(t *testing.T) {
+	const writers, each = 8, 20_000
+	q := newQueue(1, 1<<20)
+	var done sync.WaitGroup
+	for range writers {
+		done.Go(func() {
+			for range each {
+				if !q.pushWaiting(context.Background(), Message{Payload: []byte{1}}) {
+					t.Error("it did not wait")
+				}
+			}
+		})
+	}
+	go func() { done.Wait(); q.close() }()
+	taken, batch := 0, make([]Message, 4)
+	for n := q.take(context.Background(), batch); n > 0; n = q.take(context.Background(), batch) {
+		taken += n
+	}
+	if taken != writers*each || q.lost != 0 || q.high != 1 {
+		t.Errorf("%d taken, %d lost, at most %d waited", taken, q.lost, q.high)
+	}
+	// Who waits ends with its context, and what it had is not in the queue.
+	full := newQueue(1, 1<<20)
+	full.push(Message{})
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if full.pushWaiting(ctx, Message{}) || full.n != 1 || full.lost != 0 {
+		t.Errorf("%d wait, %d lost", full.n, full.lost)
 	}
 }

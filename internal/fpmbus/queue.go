@@ -34,13 +34,43 @@ func newQueue(messages int, bytes int64) *queue {
 // is lost itself.
 func (q *queue) push(m Message) {
 	q.mu.Lock()
+	q.add(m)
+	q.mu.Unlock()
+	signal(q.wake)
+}
+
+// pushWaiting adds a message when it pushes nothing out. It returns false when ctx ends before that: the
+// message is not in the queue then.
+func (q *queue) pushWaiting(ctx context.Context, m Message) bool {
+	for ctx.Err() == nil {
+		// Looked at and added under one lock: of several that wait, the room is one's.
+		q.mu.Lock()
+		fits := q.n == 0 || q.closed || q.n < q.max && q.bytes+int64(len(m.Payload)) <= q.maxBytes
+		if fits {
+			q.add(m)
+		}
+		q.mu.Unlock()
+		if fits {
+			signal(q.wake)
+			signal(q.room) // another may wait, too, and looks for itself
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-q.room:
+		}
+	}
+	return false
+}
+
+// add is what push does; q.mu is held.
+func (q *queue) add(m Message) {
 	size := int64(len(m.Payload))
 	if q.closed || size > q.maxBytes {
 		if q.number != nil {
 			q.number(new(Message{Namespace: m.Namespace, Component: m.Component, Endpoint: m.Endpoint})) // its number is a gap
 		}
 		q.lost++
-		q.mu.Unlock()
 		return
 	}
 	for q.n > 0 && (q.n == q.max || q.bytes+size > q.maxBytes) {
@@ -58,26 +88,6 @@ func (q *queue) push(m Message) {
 	q.n++
 	q.bytes += size
 	q.high = max(q.high, q.n)
-	q.mu.Unlock()
-	signal(q.wake)
-}
-
-// wait returns when a message of so many bytes would push nothing out, or when ctx ends, with false.
-func (q *queue) wait(ctx context.Context, size int64) bool {
-	for {
-		q.mu.Lock()
-		fits := q.n == 0 || q.closed || q.n < q.max && q.bytes+size <= q.maxBytes
-		q.mu.Unlock()
-		if fits {
-			signal(q.room) // another may wait, too, and looks for itself
-			return ctx.Err() == nil
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-q.room:
-		}
-	}
 }
 
 func signal(c chan struct{}) {
@@ -199,11 +209,11 @@ func (o *outlet) offer(ctx context.Context, m Message) {
 		return
 	}
 	// A file does not run away: it is read as fast as its readers can.
-	if m.Kind == TraceFile && !o.queue.wait(ctx, int64(len(m.Payload))) {
+	if m.Kind != TraceFile {
+		o.queue.push(m)
+	} else if !o.queue.pushWaiting(ctx, m) {
 		o.unsent.Add(1)
-		return
 	}
-	o.queue.push(m)
 }
 
 // run hands batches to the sink until ctx ends, or until the queue is closed and empty.
