@@ -41,7 +41,7 @@ type drainer struct {
 	mu        sync.Mutex
 	queue     []waitingChunk
 	bytes     int
-	progress  chan struct{} // closed and replaced when done changes
+	progress  chan struct{} // closed and replaced when done, generation or unable changes
 	done      uint64        // all rows up to it were sent and answered
 	confirmed uint64        // all rows up to it lie in the store's files
 	target    uint64        // the last row accepted
@@ -49,16 +49,19 @@ type drainer struct {
 	why       string             // what is wrong
 	flushers  int                // calls of flush that wait
 	settling  context.CancelFunc // ends a confirmation that waits
+	// generation is the life of the process that has all rows up to done; only run changes it.
+	generation int
+	unable     int   // the life in which that was not achieved, because of
+	cause      error // which is nothing that a new process mends
 
 	// Only run uses these.
-	generation int
-	tried      uint64 // the last row that may have been sent
-	opened     uint64 // the last number that was not given out when the spool was opened
-	doubt      bool   // the outcome of a request is not known
-	sentBytes  int64  // since the last confirmation
-	sentAt     time.Time
-	marks      []mark // of a remote server
-	startedAt  string // of it, as it says
+	tried     uint64 // the last row that may have been sent
+	opened    uint64 // the last number that was not given out when the spool was opened
+	doubt     bool   // the outcome of a request is not known
+	sentBytes int64  // since the last confirmation
+	sentAt    time.Time
+	marks     []mark // of a remote server
+	startedAt string // of it, as it says
 }
 
 // mark is when rows up to one were sent, and to which start of a server.
@@ -127,10 +130,16 @@ func (d *drainer) storeFull() bool {
 	return d.full
 }
 
-// flush waits until all that was accepted is sent.
-func (d *drainer) flush(ctx context.Context) error {
+// accepted is the number of the last row accepted.
+func (d *drainer) accepted() uint64 {
 	d.mu.Lock()
-	target := d.target
+	defer d.mu.Unlock()
+	return d.target
+}
+
+// flush waits until all rows up to target are sent.
+func (d *drainer) flush(ctx context.Context, target uint64) error {
+	d.mu.Lock()
 	d.flushers++
 	if d.settling != nil && d.done < target {
 		d.settling()
@@ -158,14 +167,75 @@ func (d *drainer) flush(ctx context.Context) error {
 	}
 }
 
+// restored waits until the process that c speaks with has all rows up to done: those that an earlier one had
+// in memory alone are sent again. It returns an error that is [ErrDown] when that process ended meanwhile,
+// and an [incompleteError] when it is up and does not take them.
+func (d *drainer) restored(ctx context.Context, c *client) error {
+	if c.remote {
+		return nil // it does not tell when it was started anew; see settleRemote
+	}
+	for {
+		d.mu.Lock()
+		done, unable, cause, progress := d.generation >= c.generation, d.unable == c.generation, d.cause, d.progress
+		d.mu.Unlock()
+		if done {
+			return nil
+		}
+		if unable {
+			return &incompleteError{cause}
+		}
+		over := d.changed(c)
+		select {
+		case <-progress:
+		case <-over:
+			if !d.s.sup.is(c) {
+				return c.broken(ctx, errEnded)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// errEnded is what is known of a process that ended before it said why.
+var errEnded = errors.New("its process ended")
+
+// incompleteError is why rows that an earlier process had in memory alone cannot be sent again.
+type incompleteError struct{ err error }
+
+func (e *incompleteError) Error() string {
+	return "rows are not in the event store yet: " + e.err.Error()
+}
+func (e *incompleteError) Unwrap() error { return e.err }
+
+// progressed wakes up those who wait for progress. d.mu is held.
+func (d *drainer) progressed() {
+	close(d.progress)
+	d.progress = make(chan struct{})
+}
+
+// reconciled notes how an attempt ended to give the process that c speaks with what earlier ones lost.
+func (d *drainer) reconciled(c *client, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil:
+		d.generation, d.unable, d.cause = c.generation, 0, nil
+	case errors.Is(err, ErrDown):
+		return // the same is tried with the next process, or with this one once more
+	default:
+		d.unable, d.cause = c.generation, err
+	}
+	d.progressed()
+}
+
 // advance notes that all rows up to seq were sent, and forgets them.
 func (d *drainer) advance(seq uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if seq > d.done {
 		d.done = seq
-		close(d.progress)
-		d.progress = make(chan struct{})
+		d.progressed()
 	}
 	n := 0
 	for n < len(d.queue) && d.queue[n].first+uint64(d.queue[n].rows)-1 <= seq {
@@ -224,10 +294,15 @@ func (d *drainer) step(ctx context.Context) error {
 		return err
 	}
 	if c.generation != d.generation || d.doubt {
-		if err := d.reconcile(ctx, c); err != nil {
+		err := d.reconcile(ctx, c)
+		if ctx.Err() != nil {
+			return nil
+		}
+		d.reconciled(c, err)
+		if err != nil {
 			return err
 		}
-		d.generation, d.doubt = c.generation, false
+		d.doubt = false
 		return nil
 	}
 	sent, err := d.send(ctx, c)
@@ -464,6 +539,10 @@ func (d *drainer) reconcile(ctx context.Context, c *client) error {
 		return err
 	}
 	d.advance(d.opened) // no rows have the numbers up to there
+	// Somebody may have seen these rows before the process ended: they must not be missing for a second.
+	if err := c.flush(ctx); err != nil && !c.remote {
+		return err
+	}
 	return nil
 }
 

@@ -20,7 +20,7 @@ func (s *Store) Proxy() http.Handler {
 		err := s.complete(r.Context())
 		var c *client
 		if err == nil {
-			c, err = s.client(r.Context())
+			c, err = s.answering(r.Context())
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

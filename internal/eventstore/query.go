@@ -79,6 +79,10 @@ func (s *Store) Delete(ctx context.Context, filter string) error {
 // when fn returned [ErrStop], what fn returned otherwise, a [*QueryError] for a query that is wrong, and
 // an error that is [ErrDown] when the store cannot be reached or ended meanwhile.
 //
+// Rows that were visible stay so: when the process ended with rows in memory alone, the next one is sent them
+// again before it is asked. A query waits for that for 30 s, and is [ErrDown] then; while the disk is full or
+// the spool cannot be read it is answered without them, and [Store.State] says so.
+//
 // A store that was never written to finds nothing, and starts no process to find it.
 func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field) error) error {
 	if s.sup != nil && !s.sup.isNeeded() && !s.closed.Load() {
@@ -89,7 +93,7 @@ func (s *Store) Query(ctx context.Context, q Query, fn func(fields []event.Field
 	}
 	const again = 3
 	for try := 1; ; try++ {
-		c, err := s.client(ctx)
+		c, err := s.answering(ctx)
 		if err != nil {
 			return err
 		}

@@ -412,33 +412,77 @@ func (s *Store) room(ctx context.Context) error {
 	return nil
 }
 
-// Flush returns when queries see all rows that were appended before.
+// Flush returns nil when every query that begins later sees all rows that were appended before the call,
+// whatever becomes of the process meanwhile or afterwards: what one had in memory alone, the next one is sent
+// again before it is asked. It waits for that until ctx ends, and returns [ErrDown] when no process comes up.
+// A server at a URL is not watched: what it loses when it is started anew is found out, and sent again, within
+// a minute.
 func (s *Store) Flush(ctx context.Context) error {
-	if err := s.drain.flush(ctx); err != nil {
-		return err
+	if s.sup != nil && !s.sup.isNeeded() && !s.closed.Load() {
+		return nil // nothing was ever written
 	}
-	if s.sup != nil {
-		select {
-		case <-s.sup.needed:
-		default:
-			return nil // nothing was ever written
+	target := s.drain.accepted()
+	for {
+		if err := s.drain.flush(ctx, target); err != nil {
+			return err
 		}
-	}
-	c, err := s.client(ctx)
-	if err != nil {
-		return err
-	}
-	err = c.flush(ctx)
-	if c.remote && err != nil && ctx.Err() == nil {
-		// A server may keep that path to itself: rows are visible after a second anyway.
-		select {
-		case <-time.After(2 * time.Second):
+		c, err := s.client(ctx)
+		if err != nil {
+			return err
+		}
+		var lacks *incompleteError
+		if err = s.drain.restored(ctx, c); err == nil {
+			err = c.flush(ctx)
+		}
+		switch {
+		case err == nil:
 			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case ctx.Err() != nil:
+			return err
+		case c.remote:
+			// A server may keep that path to itself: rows are visible after a second anyway.
+			select {
+			case <-time.After(2 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		case errors.Is(err, ErrDown):
+			s.sup.passed(ctx, c.generation)
+		case errors.As(err, &lacks):
+			select {
+			case <-time.After(minBackoff): // it is tried again
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+			}
+		default:
+			return err
 		}
 	}
-	return err
+}
+
+// restoreWithin is how long a query waits for rows that are being sent again.
+const restoreWithin = 30 * time.Second
+
+// answering waits for a server that can answer for all rows that were ever visible, as [Store.Query] says.
+func (s *Store) answering(ctx context.Context) (*client, error) {
+	late, cancel := context.WithTimeoutCause(ctx, restoreWithin,
+		fmt.Errorf("%w: rows that its process lost as it ended are sent again; ask again", ErrDown))
+	defer cancel()
+	for {
+		c, err := s.client(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = s.drain.restored(late, c)
+		var lacks *incompleteError
+		switch {
+		case err == nil, errors.As(err, &lacks):
+			return c, nil // State says why rows are missing; the others can be read
+		case late.Err() != nil || !errors.Is(err, ErrDown):
+			return nil, err
+		}
+	}
 }
 
 // State says how the store is.

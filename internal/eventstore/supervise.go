@@ -79,6 +79,13 @@ func (v *supervisor) set(change func()) {
 	v.changed = make(chan struct{})
 }
 
+// is reports whether c speaks with the child that runs.
+func (v *supervisor) is(c *client) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.current == c
+}
+
 // client waits for a child that answers.
 func (v *supervisor) client(ctx context.Context) (*client, error) {
 	v.need()
