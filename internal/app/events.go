@@ -164,6 +164,7 @@ func openEvents(ctx context.Context, dir string, o EventOptions, cfg *config.Con
 	}
 	opened = append(opened, held.Close)
 	p.sampling = newSampling(held, p.store, p.requests, p.forward, p.engineOf, p.log)
+	p.sampling.learned.path = p.home("state", "percentiles")
 
 	ro := otlp.Options{Sink: p, Logger: logger}
 	if web.ConfigFile != "" {

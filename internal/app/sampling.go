@@ -54,7 +54,8 @@ type sampling struct {
 	done        int64
 	failure     error // why the store takes nothing, nil when it does
 
-	makers sync.Pool // of *rowMaker
+	makers  sync.Pool   // of *rowMaker
+	learned learnedFile // of whoever runs it
 
 	before      tailsample.Stats // of samplers with earlier policies
 	beforeDrops map[[2]string]int64
@@ -163,6 +164,7 @@ func (s *sampling) replay() error {
 		finals    []span.TraceID
 		requests  int
 	)
+	s.recall(time.Now()) // before what was held is decided
 	err := s.held.Replay(holdlog.Reader{
 		Verdict: func(at int64, v holdlog.Verdict) {
 			s.position = max(s.position, at)
@@ -465,6 +467,7 @@ func (s *sampling) run(ctx context.Context) error {
 			if err := s.carryOutAll(stopCtx); err != nil {
 				s.log.Warn("decided spans could not be stored before the stop; they are at the next start", "err", err)
 			}
+			s.memorize()
 			return nil
 		}
 	}
@@ -502,6 +505,7 @@ func (s *sampling) tick(ctx context.Context, now time.Time) {
 	if now.Sub(s.released) >= releaseEvery {
 		s.released = now
 		s.release()
+		s.memorize()
 	}
 }
 
@@ -544,6 +548,9 @@ func (s *sampling) stats() (tailsample.Stats, []tailsample.Drop) {
 	}
 	if s.undecodable > 0 {
 		counts[[2]string{"traces", "undecodable_span"}] = s.undecodable
+	}
+	if s.learned.damaged > 0 {
+		counts[[2]string{"traces", "damaged_percentiles"}] = s.learned.damaged
 	}
 	var drops []tailsample.Drop
 	for k, n := range counts {

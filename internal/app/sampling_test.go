@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -30,6 +32,12 @@ type samplingBench struct {
 // openSampling opens what a process would. minFree above what there is makes a store that takes nothing.
 func openSampling(t testing.TB, dir string, policy tailsample.Options, minFree int64) *samplingBench {
 	t.Helper()
+	return openSamplingTold(t, dir, policy, minFree, io.Discard)
+}
+
+// openSamplingTold writes what is logged to w.
+func openSamplingTold(t testing.TB, dir string, policy tailsample.Options, minFree int64, w io.Writer) *samplingBench {
+	t.Helper()
 	store, err := eventstore.Open(t.Context(), eventstore.Options{Dir: dir, MinFreeBytes: minFree, Retention: 24 * time.Hour,
 		Command: func(ctx context.Context, args ...string) *exec.Cmd {
 			return exec.CommandContext(ctx, os.Args[0], append([]string{ChildCommand}, args...)...)
@@ -48,7 +56,8 @@ func openSampling(t testing.TB, dir string, policy tailsample.Options, minFree i
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- store.Run(ctx) }()
-	b := &samplingBench{sampling: newSampling(held, store, requests, nil, func(...string) string { return "" }, quiet), t: t, store: store}
+	b := &samplingBench{sampling: newSampling(held, store, requests, nil, func(...string) string { return "" }, slog.New(slog.NewTextHandler(w, nil))), t: t, store: store}
+	b.learned.path = dir + "/state/percentiles"
 	stopped := false
 	b.stop = func() { // without carrying anything out, as after a crash
 		if stopped {

@@ -29,7 +29,8 @@ func (s *Sampler) Resume(now int64, id span.TraceID, keep bool, policy string) {
 	s.reschedule(s.now, slot) // should its spans not come after all
 }
 
-// Inherit takes over what another sampler remembers: one with a policy that is no longer in force.
+// Inherit takes over what another sampler remembers and has learned of how long requests take: one with a
+// policy that is no longer in force.
 func (s *Sampler) Inherit(from *Sampler) {
 	m := &from.memory
 	for i := range m.n {
@@ -41,6 +42,7 @@ func (s *Sampler) Inherit(from *Sampler) {
 	}
 	s.linksSeen = s.linksSeen || from.linksSeen
 	s.now = max(s.now, from.now)
+	s.inheritLearned(from)
 }
 
 // Remembered is when the oldest decision was made that late spans can still follow, ns since 1970; some is
