@@ -16,6 +16,7 @@ func scanRun(b []byte, pos int) (end, n int, what uint8) {
 	// The fast loops look ahead; the slow one below finishes the rest.
 	const ahead = 16 * 9
 	single := 16 // elements that are looked at one by one before the kinds are looked at again
+	mixed := 0   // how often that was
 	for pos+ahead <= len(b) {
 		switch b[pos] {
 		case opBinFloat:
@@ -64,6 +65,14 @@ func scanRun(b []byte, pos int) (end, n int, what uint8) {
 		}
 		// A mixture of sizes: one step depends on the one before, and a wrong guess costs more than a step,
 		// so the kinds are looked at only once in a while.
+		if mixed++; mixed > 3 && pos+mixedAhead <= len(b) {
+			stop, k, kinds := scanMixed((*[mixedAhead]byte)(b[pos:]))
+			pos, n, what = pos+stop, n+k, what|kinds
+			if runInfo[b[pos]] != 0 {
+				continue
+			}
+			single = 1 // it may be an odd one
+		}
 		w := b[pos : pos+ahead : pos+ahead]
 		at, k := 0, 0
 		for ; k < single; k++ {
@@ -111,6 +120,95 @@ func scanRun(b []byte, pos int) (end, n int, what uint8) {
 		n++
 	}
 	return pos, n, what &^ runSize
+}
+
+const (
+	mixedSpan   = 256 // bytes that one of the four walkers of scanMixed goes over
+	mixedBlock  = 4 * mixedSpan
+	mixedAhead  = mixedBlock + 160 // what must be there, so that the loop that goes on behind has its own
+	mixedBefore = 1<<16 - 1        // of a walker's sum: how far it is; its elements are counted from bit 16 on
+	mixedOther  = 1 << 32          // and those that are no integers from here on
+)
+
+// mixedStep is what an element adds to a walker's sum; 0 for what is none.
+var mixedStep = [256]uint64{
+	opBinInt1:  2 | 1<<16,
+	opBinInt2:  3 | 1<<16,
+	opBinInt:   5 | 1<<16,
+	opBinFloat: 9 | 1<<16 | mixedOther,
+	opNone:     1 | 1<<16 | mixedOther,
+	opNewTrue:  1 | 1<<16 | mixedOther,
+	opNewFalse: 1 | 1<<16 | mixedOther,
+}
+
+// scanMixed walks elements of different sizes from the beginning of w on, as scanRun does, up to the end
+// of the block or to what is no element of fixed size. A walker must wait for the size of an element
+// before it can look at the next one. So there are four of them at work at once, three of which begin
+// where an element seems to begin; what such a one found counts when the walker before it arrives at
+// just that place, and otherwise is forgotten.
+func scanMixed(w *[mixedAhead]byte) (end, n int, what uint8) {
+	at := [5]uint64{0, seemsElement(w, mixedSpan), seemsElement(w, 2*mixedSpan), seemsElement(w, 3*mixedSpan), mixedBlock}
+	p0, p1, p2, p3 := at[0], at[1], at[2], at[3]
+	for {
+		sum := p0 + p1 + p2 + p3
+		for range 8 {
+			q := p0 & mixedBefore
+			step := mixedStep[w[q]]
+			if q >= at[1] {
+				step = 0
+			}
+			p0 += step
+			q = p1 & mixedBefore
+			step = mixedStep[w[q]]
+			if q >= at[2] {
+				step = 0
+			}
+			p1 += step
+			q = p2 & mixedBefore
+			step = mixedStep[w[q]]
+			if q >= at[3] {
+				step = 0
+			}
+			p2 += step
+			q = p3 & mixedBefore
+			step = mixedStep[w[q]]
+			if q >= at[4] {
+				step = 0
+			}
+			p3 += step
+		}
+		if p0+p1+p2+p3 == sum {
+			break
+		}
+	}
+	sum := p0
+	for k, p := range [...]uint64{p1, p2, p3} {
+		if sum&mixedBefore != at[k+1] {
+			break
+		}
+		sum += p - at[k+1]
+	}
+	end, n = int(sum&mixedBefore), int(sum>>16&mixedBefore)
+	if sum < mixedOther && n > 0 {
+		return end, n, runInt
+	}
+	for q := 0; q < end; {
+		info := runInfo[w[q]]
+		what |= info
+		q += int(info & runSize)
+	}
+	return end, n, what
+}
+
+// seemsElement guesses where near from an element begins.
+func seemsElement(w *[mixedAhead]byte, from uint64) uint64 {
+	for at := from; at < from+5; at++ {
+		second := at + mixedStep[w[at]]&mixedBefore
+		if second != at && mixedStep[w[second]] != 0 {
+			return at
+		}
+	}
+	return from
 }
 
 // oddElement returns where the element or frame header at pos ends when it is one that may stand in

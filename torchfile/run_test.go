@@ -69,6 +69,83 @@ func TestScanRun(t *testing.T) {
 	}
 }
 
+// walkRun is scanRun element by element.
+func walkRun(b []byte, pos int) (end, n int, what uint8) {
+	for pos < len(b) {
+		info := runInfo[b[pos]]
+		size := int(info & runSize)
+		switch next := oddElement(b, pos); {
+		case size != 0 && pos+size <= len(b):
+			n, what, pos = n+1, what|info&^runSize, pos+size
+		case size == 0 && next != 0:
+			if b[pos] == opLong1 {
+				n, what = n+1, what|runInt
+			}
+			pos = next
+		default:
+			return pos, n, what
+		}
+	}
+	return pos, n, what
+}
+
+// TestScanRunAgrees compares with the plain walk: runs longer and shorter than what is looked at at once,
+// whatever follows them, and numbers whose bytes look like opcodes.
+func TestScanRunAgrees(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	seems := []byte{opBinInt1, opBinInt2, opBinInt, opBinFloat, opNone, opNewTrue, opLong1, opFrame, opAppends, opMark}
+	ops := []byte{opBinInt1, opBinInt2, opBinInt2, opBinInt2, opBinInt, opBinInt1, opBinFloat, opNone, opNewFalse}
+	for _, sorts := range []int{1, 2, 5, 6, 7, 9} {
+		for _, n := range []int{1, 60, 64, 90, 100, 300, 380, 400, 999, 1000, 5000} {
+			for _, like := range []int{0, 2, 30} { // how many of 32 bytes look like opcodes
+				var b []byte
+				for range n {
+					op := ops[rnd.IntN(sorts)]
+					if sorts == 2 && rnd.IntN(3) > 0 {
+						op = opBinInt2
+					}
+					b = append(b, op)
+					for range int(runInfo[op]&runSize) - 1 {
+						x := byte(rnd.Uint32())
+						if rnd.IntN(32) < like {
+							x = seems[rnd.IntN(len(seems))]
+						}
+						b = append(b, x)
+					}
+				}
+				b = append(b, opAppends, opMark)
+				b = append(b, runOf("tokens", 700)...)
+				for _, cut := range []int{len(b), len(b) - 2100, len(b) - rnd.IntN(len(b))} {
+					b := b[:max(cut, 0)]
+					for from := 0; from < len(b); from += 1 + rnd.IntN(len(b)) {
+						end, got, what := scanRun(b, from)
+						if e, k, w := walkRun(b, from); end != e || got != k || what != w {
+							t.Fatalf("%d sorts, %d elements, %d like opcodes, from %d of %d bytes: to %d, %d elements, %02x; want %d, %d, %02x",
+								sorts, n, like, from, len(b), end, got, what, e, k, w)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// FuzzScanRun compares with the plain walk.
+func FuzzScanRun(f *testing.F) {
+	for _, sort := range []string{"mask", "tokens", "common tokens", "floats", "mixed"} {
+		f.Add(append(runOf(sort, 1000), opAppends, opMark), uint16(0))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, from uint16) {
+		if int(from) > len(b) {
+			return
+		}
+		end, got, what := scanRun(b, int(from))
+		if e, n, w := walkRun(b, int(from)); end != e || got != n || what != w {
+			t.Fatalf("to %d, %d elements, %02x; want %d, %d, %02x", end, got, what, e, n, w)
+		}
+	})
+}
+
 // TestSumRunInts compares sums with those of the unpacked elements, lanes that are full included.
 func TestSumRunInts(t *testing.T) {
 	runs := map[string][]byte{
