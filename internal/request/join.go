@@ -274,6 +274,9 @@ type weak struct {
 // says clearly which it is. The order of the list makes no difference; list must be canonical.
 func partition(list []keyed, t Tolerance) (groups [][]keyed, weaks []weak, ambiguous []bool) {
 	n := len(list)
+	if n == 1 { // as most requests are
+		return [][]keyed{list}, nil, []bool{false}
+	}
 	var links []link
 	for i := range n {
 		for j := i + 1; j < n; j++ {

@@ -44,10 +44,16 @@ var aliasKinds = [...]AliasKind{RID, TraceID, SpanID, XRequestID, DynamoID, Boot
 
 // Key is a short name of what an observation says: equal for equal ones, in every process.
 func (o *Observation) Key() string {
-	var r event.Row
-	r.Fields = make([]event.Field, 0, 24)
+	r := event.Row{Fields: make([]event.Field, 0, usualFields)}
 	o.fields(&r)
-	buf := make([]byte, 0, 512)
+	return o.keyOf(r.Fields)
+}
+
+// usualFields is how many fields most observations have at most.
+const usualFields = 32
+
+func (o *Observation) keyOf(fields []event.Field) string {
+	buf := make([]byte, 0, 1024)
 	add := func(s string) {
 		buf = strconv.AppendInt(buf, int64(len(s)), 10)
 		buf = append(append(buf, ':'), s...)
@@ -55,7 +61,7 @@ func (o *Observation) Key() string {
 	add(strconv.FormatInt(o.Start, 10))
 	add(o.Service)
 	add(o.Engine)
-	for _, f := range r.Fields {
+	for _, f := range fields {
 		add(f.Name)
 		add(f.Value)
 	}
@@ -63,10 +69,10 @@ func (o *Observation) Key() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Row writes an observation into r, whose Fields are reused. received, ns since 1970, is its place in
-// time when it says nothing about time.
-func (o *Observation) Row(r *event.Row, received int64) {
-	*r = event.Row{Kind: event.Observation, Time: o.Start, Service: o.Service, Engine: o.Engine, Fields: r.Fields[:0]}
+// Row writes an observation into r, whose Fields are reused, and returns its key. received, ns since 1970,
+// is its place in time when it says nothing about time.
+func (o *Observation) Row(r *event.Row, received int64) (key string) {
+	*r = event.Row{Kind: event.Observation, Time: o.Start, Service: o.Service, Engine: o.Engine, Fields: slices.Grow(r.Fields[:0], usualFields)}
 	if r.Time == 0 {
 		r.Time = received
 		r.Add(fieldStart, "none")
@@ -79,8 +85,11 @@ func (o *Observation) Row(r *event.Row, received int64) {
 	if r.Message == "" {
 		r.Message = string(o.Source)
 	}
-	r.Add(fieldKey, o.Key())
+	own := len(r.Fields)
 	o.fields(r)
+	key = o.keyOf(r.Fields[own:])
+	r.Add(fieldKey, key)
+	return key
 }
 
 // fields adds everything but start, service and engine.
@@ -140,13 +149,14 @@ func addBool(r *event.Row, name string, b bool) {
 
 // addAliases writes the first of each kind under its name, and more of them as "rid.2" and so on.
 func addAliases(r *event.Row, list []Alias) {
-	list = slices.Clone(list)
-	slices.SortFunc(list, compareAliases)
-	list = slices.Compact(list)
+	if !slices.IsSortedFunc(list, compareAliases) {
+		list = slices.Clone(list)
+		slices.SortFunc(list, compareAliases)
+	}
 	for _, kind := range aliasKinds {
 		n := 0
-		for _, a := range list {
-			if a.Kind != kind || a.ID == "" {
+		for i, a := range list {
+			if a.Kind != kind || a.ID == "" || i > 0 && a == list[i-1] {
 				continue
 			}
 			name := string(kind)
@@ -354,7 +364,7 @@ func parseAlias(name, text string) (Alias, bool) {
 // Row writes a settled request into r, whose Fields are reused. Others are not stored: they are in the
 // observations that Keys name.
 func (s *Settled) Row(r *event.Row) {
-	*r = event.Row{Kind: event.Request, Time: s.Time, Message: s.Alias(RID), Service: s.Words[ServiceWord], Engine: s.Words[EngineWord], Fields: r.Fields[:0]}
+	*r = event.Row{Kind: event.Request, Time: s.Time, Message: s.Alias(RID), Service: s.Words[ServiceWord], Engine: s.Words[EngineWord], Fields: slices.Grow(r.Fields[:0], usualFields)}
 	if r.Message == "" && len(s.Aliases) > 0 {
 		r.Message = s.Aliases[0].ID
 	}
@@ -407,16 +417,23 @@ func (s *Settled) Row(r *event.Row) {
 
 // from packs the sources of all fields: "trace/decode:ttft,itl dump:e2e,step".
 func (s *Settled) from() string {
-	var order []string
-	names := map[string][]string{}
+	type said struct {
+		source string
+		fields []byte
+	}
+	var list []said // few: no map
 	add := func(source, field string) {
 		if source == "" {
 			return
 		}
-		if names[source] == nil {
-			order = append(order, source)
+		i := slices.IndexFunc(list, func(x said) bool { return x.source == source })
+		if i < 0 {
+			i = len(list)
+			list = append(list, said{source, make([]byte, 0, 256)})
+		} else {
+			list[i].fields = append(list[i].fields, ',')
 		}
-		names[source] = append(names[source], field)
+		list[i].fields = append(list[i].fields, field...)
 	}
 	add(s.StartFrom, StartRule.Name)
 	for w := range NumWords {
@@ -425,13 +442,15 @@ func (s *Settled) from() string {
 	for n := range NumNumbers {
 		add(s.NumberFrom[n], Numbers[n].Name)
 	}
-	slices.Sort(order)
+	slices.SortFunc(list, func(a, b said) int { return strings.Compare(a.source, b.source) })
 	var b strings.Builder
-	for i, source := range order {
+	for i, x := range list {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(source + ":" + strings.Join(names[source], ","))
+		b.WriteString(x.source)
+		b.WriteByte(':')
+		b.Write(x.fields)
 	}
 	return b.String()
 }

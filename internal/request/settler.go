@@ -158,8 +158,11 @@ func (o *Observation) names() []string {
 
 // Add takes an observation; now is ns since 1970. The settler keeps it: its slices are not to be changed
 // afterwards.
-func (s *Settler) Add(now int64, o Observation) {
-	k := keyed{&o, o.Key()}
+func (s *Settler) Add(now int64, o Observation) { s.AddKeyed(now, o, o.Key()) }
+
+// AddKeyed is Add for who has the observation's [Observation.Key] at hand.
+func (s *Settler) AddKeyed(now int64, o Observation, key string) {
+	k := keyed{&o, key}
 	names := o.names()
 	var home *cluster
 	var all []*cluster
@@ -353,14 +356,20 @@ func (s *Settler) Due(now int64, limit int) (out []Due) {
 
 // ended says that of each request among the members somebody saw the end.
 func (s *Settler) ended(c *cluster) bool {
+	if len(c.members) == 1 { // nothing to tell apart
+		return c.members[0].final()
+	}
 	groups, _, _ := partition(sortKeyed(slices.Clone(c.members)), s.o.Tolerance)
 	for _, g := range groups {
-		if !slices.ContainsFunc(g, func(k keyed) bool { return k.o.Final && k.o.Role != "prefill" }) {
+		if !slices.ContainsFunc(g, keyed.final) {
 			return false
 		}
 	}
 	return true
 }
+
+// final says that it saw the end of the request: a prefill engine sees that of its half.
+func (k keyed) final() bool { return k.o.Final && k.o.Role != "prefill" }
 
 // Postpone puts back what could not be settled, until the given time.
 func (s *Settler) Postpone(d Due, until int64) {
@@ -511,13 +520,16 @@ func name(rows []Settled, before []settledRow, now int64) (ended []Settled) {
 func (s *Settled) print() (p [16]byte) {
 	c := *s
 	c.Revision = 0
-	var r event.Row
+	r := event.Row{Fields: make([]event.Field, 0, usualFields)}
 	c.Row(&r)
-	h := sha256.New()
-	for _, f := range append(r.Fields, event.Field{Name: "service", Value: r.Service}, event.Field{Name: "engine", Value: r.Engine}) {
-		h.Write([]byte(f.Name + "\x00" + f.Value + "\x00"))
+	r.Add("service", r.Service)
+	r.Add("engine", r.Engine)
+	b := make([]byte, 0, 1024)
+	for _, f := range r.Fields {
+		b = append(append(append(append(b, f.Name...), 0), f.Value...), 0)
 	}
-	copy(p[:], h.Sum(nil))
+	sum := sha256.Sum256(b)
+	copy(p[:], sum[:])
 	return p
 }
 

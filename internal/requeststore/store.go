@@ -98,9 +98,9 @@ func (s *Store) Observe(ctx context.Context, list []request.Observation) error {
 		return nil
 	}
 	now := s.o.Now().UnixNano()
-	rows := make([]event.Row, len(list))
+	rows, keys := make([]event.Row, len(list)), make([]string, len(list))
 	for i := range list {
-		list[i].Row(&rows[i], now)
+		keys[i] = list[i].Row(&rows[i], now)
 	}
 	err := s.events.Append(ctx, rows)
 	var refused *eventstore.RejectedError
@@ -111,8 +111,8 @@ func (s *Store) Observe(ctx context.Context, list []request.Observation) error {
 		return fmt.Errorf("store %d observations of requests: %w", len(list), err)
 	}
 	s.mu.Lock()
-	for _, o := range list {
-		s.settler.Add(now, o)
+	for i, o := range list {
+		s.settler.AddKeyed(now, o, keys[i])
 	}
 	full := s.settler.Open() > s.maxOpen()
 	s.mu.Unlock()
