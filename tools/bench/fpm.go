@@ -98,7 +98,7 @@ func busyRanks(binary, dir string) ([]row, error) {
 		_ = recorder.Wait()
 	}()
 	time.Sleep(busyWarm)
-	before, _, err := costOf(recorder.Process.Pid)
+	before, err := costOf(recorder.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func busyRanks(binary, dir string) ([]row, error) {
 		return nil, err
 	}
 	time.Sleep(busyFor)
-	after, _, err := costOf(recorder.Process.Pid)
+	after, err := costOf(recorder.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func busyRanks(binary, dir string) ([]row, error) {
 		return nil, errors.New("no pass came while it was measured")
 	}
 	return []row{
-		{"serve: 64 ranks at 50 passes/s, series, rows and models", fmt.Sprintf("%.0f %% of a core", 100*(after-before)/busyFor.Seconds()), "50 %", fmt.Sprintf("%.0f passes/s came", (more-passes)/busyFor.Seconds())},
+		{"serve: 64 ranks at 50 passes/s, series, rows and models", fmt.Sprintf("%.0f %% of a core", 100*(after.cpu-before.cpu)/busyFor.Seconds()), "50 %", fmt.Sprintf("%.0f passes/s came", (more-passes)/busyFor.Seconds())},
 		{"  resident memory of the recorder, the store's process apart", fmt.Sprintf("%.0f MB", late), "flat", fmt.Sprintf("%.0f MB %.0f s before", early, busyFor.Seconds())},
 	}, nil
 }
