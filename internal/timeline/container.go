@@ -25,7 +25,8 @@ type deflater struct {
 	buf bytes.Buffer
 }
 
-// blob returns the piece, compressed when that makes it smaller.
+// blob returns the piece, compressed when that saves an eighth of it: what is saved must be worth the time
+// that every reader takes to inflate it. Times and random ids save less.
 func (d *deflater) blob(raw []byte) blob {
 	if len(raw) < 64 {
 		return blob{append([]byte(nil), raw...), len(raw), "none"}
@@ -39,7 +40,7 @@ func (d *deflater) blob(raw []byte) blob {
 	// A bytes.Buffer takes every write.
 	_, _ = d.w.Write(raw)
 	_ = d.w.Close()
-	if d.buf.Len() >= len(raw) {
+	if d.buf.Len() > len(raw)-len(raw)/8 {
 		return blob{append([]byte(nil), raw...), len(raw), "none"}
 	}
 	return blob{append([]byte(nil), d.buf.Bytes()...), len(raw), "deflate"}
@@ -84,9 +85,15 @@ func (b *blobs) wait() {
 // at once; smaller ones share.
 const ownBlob = 32 << 10
 
-// writeContainer writes head, pieces (which may be nil) and the columns. The head's Columns and Blobs are
+// writeContainer writes head, columns and pieces (which may be nil) to w. The head's Columns and Blobs are
 // filled.
 func writeContainer(w io.Writer, head *Head, cols []column, pieces *blobs) error {
+	return writeParts(w, w, head, cols, pieces)
+}
+
+// writeParts writes a container of which the beginning, all that is needed to draw, goes to first, and the
+// pieces to rest.
+func writeParts(first, rest io.Writer, head *Head, cols []column, pieces *blobs) error {
 	if pieces == nil {
 		pieces = &blobs{}
 	}
@@ -116,12 +123,17 @@ func writeContainer(w io.Writer, head *Head, cols []column, pieces *blobs) error
 		}
 		blobs = append(blobs, d.blob(shared))
 	}
-	head.Blobs = make([]BlobInfo, 0, len(blobs))
+	later, now := blobs[:len(pieces.list)], blobs[len(pieces.list):]
+	head.Blobs = make([]BlobInfo, len(blobs))
 	at := 0
-	for _, b := range blobs {
-		head.Blobs = append(head.Blobs, BlobInfo{at, len(b.data), b.raw, b.enc})
-		at += len(b.data)
+	place := func(list []blob, infos []BlobInfo) {
+		for i, b := range list {
+			infos[i] = BlobInfo{at, len(b.data), b.raw, b.enc}
+			at += len(b.data)
+		}
 	}
+	place(now, head.Blobs[len(later):])
+	place(later, head.Blobs)
 	for _, list := range []*[]Block{&head.Attrs, &head.Details} {
 		if *list == nil {
 			*list = []Block{}
@@ -135,24 +147,36 @@ func writeContainer(w io.Writer, head *Head, cols []column, pieces *blobs) error
 		return fmt.Errorf("timeline: writing the head: %w", err)
 	}
 	start := binary.LittleEndian.AppendUint32([]byte(magic), uint32(len(j)))
-	for _, piece := range [][]byte{start, j} {
-		if _, err := w.Write(piece); err != nil {
-			return fmt.Errorf("timeline: writing the container: %w", err)
+	var failed error
+	write := func(w io.Writer, piece []byte) {
+		if failed == nil {
+			_, failed = w.Write(piece)
 		}
 	}
-	for _, b := range blobs {
-		if _, err := w.Write(b.data); err != nil {
-			return fmt.Errorf("timeline: writing the container: %w", err)
-		}
+	write(first, start)
+	write(first, j)
+	for _, b := range now {
+		write(first, b.data)
+	}
+	for _, b := range later {
+		write(rest, b.data)
+	}
+	if failed != nil {
+		return fmt.Errorf("timeline: writing the container: %w", failed)
 	}
 	return nil
 }
 
 // Encode writes the container. The same content gives the same bytes.
 func (c *Columns) Encode(w io.Writer) error {
+	return c.encodeParts(w, w)
+}
+
+// encodeParts writes the container: up to the last column to first, attributes, details and texts to rest.
+func (c *Columns) encodeParts(first, rest io.Writer) error {
 	c.settle()
 	c.flush()
-	return writeContainer(w, &c.Head, c.columns(), &c.blobs)
+	return writeParts(first, rest, &c.Head, c.columns(), &c.blobs)
 }
 
 // ErrContainer is what every error of [Decode] wraps.

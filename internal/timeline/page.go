@@ -16,8 +16,12 @@ import (
 // PagePlaceholder is the line of the viewer's page that the data take the place of.
 const PagePlaceholder = "<!--rollscope:data-->"
 
+// PageRest is the line of the viewer's page, behind its script, that the data take the place of which the
+// first picture does not need. A template without it has all data at [PagePlaceholder].
+const PageRest = "<!--rollscope:rest-->"
+
 // PageVersion counts changes of what a page is, so that an older one is made anew.
-const PageVersion = 1
+const PageVersion = 2
 
 // PageMark says what a page was made of. It stands in the page's head, before anything that is long.
 type PageMark struct {
@@ -44,7 +48,8 @@ const (
 	markStart  = `<script type="application/json" id="rollscope-head">`
 	dataStart  = `<script type="text/plain" id="rollscope-timeline">`
 	scriptEnd  = `</script>`
-	dataMore   = scriptEnd + `<script type="text/plain" class="rollscope-more">`
+	moreStart  = `<script type="text/plain" class="rollscope-more">`
+	dataMore   = scriptEnd + moreStart
 	dataPiece  = 48 << 10 // characters of base64 in one element; a multiple of four, so that each can be decoded alone
 	maxMark    = 64 << 10
 	markWithin = 1 << 20 // bytes of a page in which the mark is looked for
@@ -81,20 +86,61 @@ func WritePage(w io.Writer, template []byte, c *Columns, o PageOptions) error {
 		bw.Write(before)
 		bw.WriteString(head)
 	}
+	between, end, split := cutLine(after, PageRest)
+	data := &embedded{w: bw, between: between}
+	var rest io.Writer = data
+	if split {
+		rest = restOf{data}
+	}
 	bw.WriteString(dataStart)
-	enc := base64.NewEncoder(base64.StdEncoding, &pieces{w: bw})
-	if err := c.Encode(enc); err != nil {
+	data.open()
+	if err := c.encodeParts(data, rest); err != nil {
 		return err
 	}
-	if err := enc.Close(); err != nil {
-		return fmt.Errorf("timeline: writing a page: %w", err)
+	data.close()
+	if !split {
+		end = after
+	} else if !data.behind {
+		bw.Write(between)
 	}
-	bw.WriteString(scriptEnd)
-	bw.Write(after)
+	bw.Write(end)
 	if err := bw.Flush(); err != nil {
 		return fmt.Errorf("timeline: writing a page: %w", err)
 	}
 	return nil
+}
+
+// embedded writes bytes as base64 in script elements.
+type embedded struct {
+	w       *bufio.Writer
+	enc     io.WriteCloser
+	between []byte // of the template: what stands before the rest
+	behind  bool   // the rest has begun
+}
+
+// open begins base64 in an element that is open.
+func (e *embedded) open() { e.enc = base64.NewEncoder(base64.StdEncoding, &pieces{w: e.w}) }
+
+// close ends the base64 and its element. The writer below keeps errors.
+func (e *embedded) close() {
+	_ = e.enc.Close()
+	e.w.WriteString(scriptEnd)
+}
+
+func (e *embedded) Write(b []byte) (int, error) { return e.enc.Write(b) }
+
+// restOf writes what stands behind the viewer's script: it goes on in a new element there.
+type restOf struct{ *embedded }
+
+func (r restOf) Write(b []byte) (int, error) {
+	if !r.behind {
+		r.behind = true
+		r.close()
+		r.w.Write(r.between)
+		r.w.WriteString(moreStart)
+		r.open()
+	}
+	return r.enc.Write(b)
 }
 
 // pieces continues in another element after each dataPiece bytes: browsers take one element of many
@@ -122,25 +168,31 @@ func (p *pieces) Write(b []byte) (int, error) {
 
 // splitTemplate cuts a template at its placeholder.
 func splitTemplate(t []byte) (before, after []byte, err error) {
-	at := -1
+	before, after, ok := cutLine(t, PagePlaceholder)
+	if !ok {
+		return nil, nil, errors.New("timeline: the page's template has no line " + PagePlaceholder + "; build the viewer (npm run build in web/)")
+	}
+	if _, _, twice := cutLine(after, PagePlaceholder); twice {
+		return nil, nil, errors.New("timeline: the page's template has the line " + PagePlaceholder + " twice; build the viewer again")
+	}
+	return before, after, nil
+}
+
+// cutLine cuts t around the first line that is this text, spaces aside.
+func cutLine(t []byte, text string) (before, after []byte, ok bool) {
 	for pos := 0; pos < len(t); {
 		end := bytes.IndexByte(t[pos:], '\n')
 		if end < 0 {
 			end = len(t) - pos
 		}
 		line := bytes.TrimSpace(t[pos : pos+end])
-		if string(line) == PagePlaceholder {
-			if at >= 0 {
-				return nil, nil, errors.New("timeline: the page's template has the line " + PagePlaceholder + " twice; build the viewer again")
-			}
-			at = pos + bytes.Index(t[pos:pos+end], line)
+		if string(line) == text {
+			at := pos + bytes.Index(t[pos:pos+end], line)
+			return t[:at], t[at+len(text):], true
 		}
 		pos += end + 1
 	}
-	if at < 0 {
-		return nil, nil, errors.New("timeline: the page's template has no line " + PagePlaceholder + "; build the viewer (npm run build in web/)")
-	}
-	return t[:at], t[at+len(PagePlaceholder):], nil
+	return t, nil, false
 }
 
 // titleOf finds the title element.

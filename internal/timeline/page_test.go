@@ -3,6 +3,7 @@ package timeline
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -79,6 +80,56 @@ func TestPagePieces(t *testing.T) {
 	}
 	if len(list) < 3 || !bytes.Equal(raw, encode(t, c)) {
 		t.Errorf("%d pieces hold %d bytes of another container", len(list), len(raw))
+	}
+}
+
+// What the first picture does not need stands behind the script, when the template has a line for it.
+func TestPageRest(t *testing.T) {
+	c := handmade(t)
+	whole := encode(t, c)
+	// As the columns end where the first other blob begins.
+	columns := 8 + int(binary.LittleEndian.Uint32(whole[4:]))
+	for _, ci := range c.Head.Columns {
+		b := c.Head.Blobs[ci.Blob]
+		columns = max(columns, 8+int(binary.LittleEndian.Uint32(whole[4:]))+b.Offset+b.Bytes)
+	}
+	if columns >= len(whole) {
+		t.Fatalf("the columns end at %d of %d bytes: there is no rest", columns, len(whole))
+	}
+	tpl := strings.Replace(template, "</body>", "\n"+PageRest+"\n</body>", 1)
+	var out bytes.Buffer
+	if err := WritePage(&out, []byte(tpl), c, PageOptions{Title: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	before, after, ok := strings.Cut(page, "<script>run('x')</script>")
+	if !ok || strings.Contains(page, PageRest) || !strings.HasSuffix(page, scriptEnd+"\n</body></html>\n") {
+		t.Fatalf("the template is not whole: %s", page)
+	}
+	read := func(text, start string) []byte {
+		t.Helper()
+		_, text, ok := strings.Cut(text, start)
+		text, _, ended := strings.Cut(text, scriptEnd)
+		b, err := base64.StdEncoding.DecodeString(text)
+		if !ok || !ended || err != nil {
+			t.Fatalf("no data behind %s: %v", start, err)
+		}
+		return b
+	}
+	if got := read(before, dataStart); !bytes.Equal(got, whole[:columns]) {
+		t.Errorf("%d bytes stand before the script, not the %d of head and columns", len(got), columns)
+	}
+	if got := read(after, moreStart); !bytes.Equal(got, whole[columns:]) {
+		t.Errorf("%d bytes stand behind the script, not the other %d", len(got), len(whole)-columns)
+	}
+
+	// Without attributes and the like there is no rest, and the template is still whole.
+	out.Reset()
+	if err := WritePage(&out, []byte(tpl), NewColumns(Head{Tool: "v"}), PageOptions{Title: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if page := out.String(); strings.Contains(page, "rollscope-more") || !strings.HasSuffix(page, "</script>\n\n</body></html>\n") {
+		t.Errorf("a page without a rest: %s", page)
 	}
 }
 

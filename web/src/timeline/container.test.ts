@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { ContainerError, decode, decodeColumn, fromBase64, Strings, type ColumnHead } from "./container";
+import { ContainerError, decode, decodeColumn, fromBase64, Strings, type ColumnHead, type Head } from "./container";
 import { encode, step, toBase64, untraced, oneRow } from "./testdata";
 import { readRows, readTable } from "./table";
 
@@ -110,16 +110,62 @@ describe("what is no container", () => {
 test("base64 with and without the browser's own decoder", async () => {
   const bytes = await untraced(3);
   const text = toBase64(bytes);
-  expect(fromBase64(text)).toEqual(bytes);
-  expect(() => fromBase64("%%%")).toThrow(ContainerError);
-  const native = Object.getOwnPropertyDescriptor(Uint8Array, "fromBase64");
-  Object.defineProperty(Uint8Array, "fromBase64", { configurable: true, value: undefined });
+  const check = () => {
+    const out = new Uint8Array(bytes.length + 3);
+    expect(fromBase64(text, out)).toBe(bytes.length);
+    expect(out.subarray(0, bytes.length)).toEqual(bytes);
+    expect(() => fromBase64("%%%", out)).toThrow(ContainerError);
+    expect(() => fromBase64(text, new Uint8Array(bytes.length - 1))).toThrow(ContainerError);
+  };
+  check();
+  const native = Object.getOwnPropertyDescriptor(Uint8Array.prototype, "setFromBase64");
+  // The other kind than this engine has.
+  Object.defineProperty(Uint8Array.prototype, "setFromBase64", { configurable: true, value: native ? undefined : setFromBase64 });
   try {
-    expect(fromBase64(text)).toEqual(bytes);
+    check();
   } finally {
-    if (native) Object.defineProperty(Uint8Array, "fromBase64", native);
-    else delete (Uint8Array as { fromBase64?: unknown }).fromBase64;
+    if (native) Object.defineProperty(Uint8Array.prototype, "setFromBase64", native);
+    else delete (Uint8Array.prototype as { setFromBase64?: unknown }).setFromBase64;
   }
+});
+
+/** As the standard has it: what fits is written, and how far the text was read is told. */
+function setFromBase64(this: Uint8Array, text: string): { read: number; written: number } {
+  const all = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const n = Math.min(all.length, this.length - (all.length > this.length ? this.length % 3 : 0));
+  this.set(all.subarray(0, n));
+  return { read: n === all.length ? text.length : (n / 3) * 4, written: n };
+}
+
+describe("a container of which the end comes later", () => {
+  const cut = (bytes: Uint8Array): number => {
+    const head = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
+    const h = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + head))) as Head;
+    const later = [...h.attrs, ...h.details, ...h.texts].map((b) => h.blobs[b.blob]!.offset);
+    return 8 + head + Math.min(...later);
+  };
+  const whole = new Uint8Array(readFileSync(golden + "f02.rtc"));
+  test("its columns are read at once, the rest when it is asked for", async () => {
+    const at = cut(whole);
+    expect(at).toBeLessThan(whole.length);
+    let asked = 0;
+    const c = await decode(whole.slice(0, at), async () => (asked++, whole.slice(at)));
+    const want = await decode(whole);
+    expect(readTable(c)).toEqual(readTable(want));
+    expect(asked).toBe(0);
+    for (const b of [...c.head.attrs, ...c.head.details, ...c.head.texts]) expect(await c.blob(b.blob)).toEqual(await want.blob(b.blob));
+    expect(asked).toBeGreaterThan(0);
+  });
+  test("an end that is cut is an error of what stands there", async () => {
+    const at = cut(whole);
+    const c = await decode(whole.slice(0, at), async () => whole.slice(at, whole.length - 1));
+    const list = [...c.head.attrs, ...c.head.details, ...c.head.texts].map((b) => b.blob);
+    const last = list.reduce((a, b) => (c.head.blobs[b]!.offset > c.head.blobs[a]!.offset ? b : a));
+    await expect(c.blob(last)).rejects.toThrow(/cut/);
+  });
+  test("columns that are cut are an error, also with a rest", async () => {
+    await expect(decode(whole.slice(0, cut(whole) - 1), async () => whole)).rejects.toThrow(ContainerError);
+  });
 });
 
 test("times are microseconds, whatever the unit", async () => {

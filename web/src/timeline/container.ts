@@ -86,8 +86,11 @@ const fail = (what: string): never => {
 
 const MAX_BLOB = 2 ** 31 - 1;
 
-/** Decodes a container. Blobs that hold columns are inflated now, those of attributes and texts when asked for. */
-export async function decode(bytes: Uint8Array): Promise<Container> {
+/**
+ * Decodes a container. Blobs that hold columns are inflated now, those of attributes and texts when asked for.
+ * The latter may be missing from bytes: rest then gives all bytes that follow.
+ */
+export async function decode(bytes: Uint8Array, rest: (() => Promise<Uint8Array>) | null = null): Promise<Container> {
   if (bytes.length < 8 || decoder.decode(bytes.subarray(0, 4)) !== "RTC1") fail(`does not begin with RTC1 (${bytes.length} bytes)`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const headLength = view.getUint32(4, true);
@@ -102,19 +105,14 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
   if (head.version !== 1) fail(`version ${head.version} is not known here: open it with the rollscope that wrote it`);
   const body = bytes.subarray(8 + headLength);
   const blobs = head.blobs ?? [];
+  const here = (b: BlobHead) => b.offset + b.bytes <= body.length;
   blobs.forEach((b, i) => {
-    if (!(b.offset >= 0 && b.bytes >= 0 && b.offset + b.bytes <= body.length)) fail(`blob ${i} lies outside of the file: it is cut`);
+    if (!(b.offset >= 0 && b.bytes >= 0 && (here(b) || (rest !== null && b.offset >= body.length)))) fail(`blob ${i} lies outside of the file: it is cut`);
   });
   const bytesOf = (i: number): Uint8Array => {
     const b = blobs[i] ?? fail(`blob ${i} of ${blobs.length}`);
+    if (!here(b)) fail(`blob ${i} of columns stands behind them`);
     return body.subarray(b.offset, b.offset + b.bytes);
-  };
-  const inflateBlob = async (i: number, raw: Uint8Array): Promise<Uint8Array> => {
-    const b = blobs[i] as BlobHead;
-    if (b.enc === "none") return raw;
-    if (b.enc !== "deflate") fail(`blob ${i}: encoding ${String(b.enc)}`);
-    if (!(b.raw >= 0 && b.raw <= MAX_BLOB)) fail(`blob ${i}: says it has ${b.raw} bytes`);
-    return inflate(raw, b.raw, i);
   };
   const columns = new Map<string, NumberColumn | Strings>();
   const used = [...new Set((head.columns ?? []).map((c) => c.blob))];
@@ -124,17 +122,41 @@ export async function decode(bytes: Uint8Array): Promise<Container> {
   const work = async () => {
     while (next < used.length) {
       const i = used[next++] as number;
-      const data = await inflateBlob(i, bytesOf(i));
+      const data = await inflateBlob(blobs[i] as BlobHead, i, bytesOf(i));
       for (const c of head.columns) if (c.blob === i) columns.set(c.name, decodeColumn(c, data));
     }
   };
   await Promise.all([work(), work(), work()]);
   const { attrs, details, texts } = head;
-  // What is read later is kept apart, so that the whole of the bytes can go.
-  const later = new Map<number, Uint8Array>();
-  for (const b of [...(attrs ?? []), ...(details ?? []), ...(texts ?? [])]) if (!later.has(b.blob) && blobs[b.blob]) later.set(b.blob, bytesOf(b.blob).slice());
-  const blob = (i: number) => inflateBlob(i, later.get(i) ?? fail(`blob ${i} holds no attributes, details or texts`));
-  return { head: { ...head, attrs: attrs ?? [], details: details ?? [], texts: texts ?? [] }, columns, blob, size: bytes.length };
+  const later = new Map<number, Uint8Array | null>();
+  for (const { blob } of [...(attrs ?? []), ...(details ?? []), ...(texts ?? [])]) {
+    const b = blobs[blob];
+    if (b && !later.has(blob)) later.set(blob, here(b) ? bytesOf(blob).slice() : null);
+  }
+  return { head: { ...head, attrs: attrs ?? [], details: details ?? [], texts: texts ?? [] }, columns, blob: readLater(blobs, later, body.length, rest), size: bytes.length };
+}
+
+/** Reads what is asked for later. It is kept apart, by itself or in what follows from `at`, so that all other bytes can go. */
+function readLater(blobs: BlobHead[], kept: Map<number, Uint8Array | null>, at: number, rest: (() => Promise<Uint8Array>) | null): (i: number) => Promise<Uint8Array> {
+  return async (i) => {
+    const b = blobs[i] as BlobHead;
+    let data = kept.get(i);
+    if (data === undefined) return fail(`blob ${i} holds no attributes, details or texts`);
+    if (data === null) {
+      const all = await (rest as () => Promise<Uint8Array>)();
+      const from = b.offset - at;
+      if (from + b.bytes > all.length) fail(`blob ${i} lies outside of the file: it is cut`);
+      data = all.subarray(from, from + b.bytes);
+    }
+    return inflateBlob(b, i, data);
+  };
+}
+
+async function inflateBlob(b: BlobHead, i: number, raw: Uint8Array): Promise<Uint8Array> {
+  if (b.enc === "none") return raw;
+  if (b.enc !== "deflate") fail(`blob ${i}: encoding ${String(b.enc)}`);
+  if (!(b.raw >= 0 && b.raw <= MAX_BLOB)) fail(`blob ${i}: says it has ${b.raw} bytes`);
+  return inflate(raw, b.raw, i);
 }
 
 /** Inflates raw deflate into exactly raw bytes; more or fewer is an error, so a bomb stops at its stated size. */
@@ -169,25 +191,6 @@ async function inflate(data: Uint8Array, raw: number, blob: number): Promise<Uin
 
 const SIZE = { u8: 1, u16: 2, u32: 4, i32: 4, f32: 4, f64: 8 };
 
-function make(type: ColumnHead["type"], n: number): NumberColumn {
-  switch (type) {
-    case "u8":
-      return new Uint8Array(n);
-    case "u16":
-      return new Uint16Array(n);
-    case "u32":
-      return new Uint32Array(n);
-    case "i32":
-      return new Int32Array(n);
-    case "f32":
-      return new Float32Array(n);
-    case "f64":
-      return new Float64Array(n);
-    default:
-      return fail(`type ${String(type)}`);
-  }
-}
-
 export function decodeColumn(c: ColumnHead, blob: Uint8Array): NumberColumn | Strings {
   const where = `column ${c.name}`;
   if (!(c.offset >= 0 && c.bytes >= 0 && c.offset + c.bytes <= blob.length)) fail(`${where} lies outside of its blob`);
@@ -217,14 +220,42 @@ export function decodeColumn(c: ColumnHead, blob: Uint8Array): NumberColumn | St
   if (c.count > c.bytes) fail(`${where}: ${c.count} values in ${c.bytes} bytes`);
   if (c.enc === "str") return strings(c, data);
   if (!["uv", "zv", "dv", "ov"].includes(c.enc)) fail(`${where}: encoding ${String(c.enc)}`);
-  const out = make(c.type, c.count);
+  if (!(c.type in SIZE)) fail(`${where}: type ${String(c.type)}`);
+  // Names, lanes, flags and the like are small: when each has one byte, the bytes are the numbers.
+  if (c.enc === "uv" && c.count === c.bytes && short(data)) return c.type === "u8" ? data.slice() : typed(c.type, data);
+  const out = new Float64Array(c.count);
   const end = varints(data, c.count, c.enc, out);
   if (end !== data.length) fail(end < 0 ? `${where} is cut` : `${where} has ${data.length - end} bytes too many`);
-  return out;
+  return c.type === "f64" ? out : typed(c.type, out);
+}
+
+/** Numbers as an array of a type; the browser converts them all at once. */
+function typed(type: ColumnHead["type"], of: Uint8Array | Float64Array): NumberColumn {
+  switch (type) {
+    case "u8":
+      return new Uint8Array(of);
+    case "u16":
+      return new Uint16Array(of);
+    case "u32":
+      return new Uint32Array(of);
+    case "i32":
+      return new Int32Array(of);
+    case "f32":
+      return new Float32Array(of);
+    default:
+      return new Float64Array(of);
+  }
+}
+
+/** Whether each byte is a varint by itself. */
+function short(data: Uint8Array): boolean {
+  let all = 0;
+  for (let i = 0; i < data.length; i++) all |= data[i] as number;
+  return all < 0x80;
 }
 
 /** Reads n varints into out and returns where it stopped; -1 when the bytes ended before. */
-function varints(data: Uint8Array, n: number, enc: string, out: NumberColumn): number {
+function varints(data: Uint8Array, n: number, enc: string, out: Float64Array): number {
   switch (enc) {
     case "uv":
       return unsigned(data, n, out);
@@ -235,21 +266,35 @@ function varints(data: Uint8Array, n: number, enc: string, out: NumberColumn): n
   }
 }
 
-// One loop for each encoding: these run once for each number of a page. A varint of one byte is the rule;
-// the next four bytes are integers, and only beyond that is it arithmetic of doubles.
+// One loop for each encoding: these run once for each number of a page. All write doubles: a loop that
+// meets arrays of several types is compiled for none of them. Up to four bytes of a varint are integers,
+// and only beyond that is it arithmetic of doubles.
 let stopped = 0;
 
-/** The varint at `at`, whose first byte b has a next one; where it ends goes to `stopped`, -1 when it is cut. */
-function long(data: Uint8Array, at: number, b: number): number {
+/** The varint at `at`, of which there is more than one byte; where it ends goes to `stopped`, -1 when it is cut. */
+function long(data: Uint8Array, at: number): number {
+  const n = data.length;
+  let b = data[at++] as number;
   let v = b & 0x7f;
-  let scale = 128;
-  do {
-    const next = data[at++];
-    if (next === undefined || scale > 2 ** 70) {
+  for (let shift = 7; shift < 28; shift += 7) {
+    if (at >= n) {
       stopped = -1;
       return 0;
     }
-    b = next;
+    b = data[at++] as number;
+    v |= (b & 0x7f) << shift;
+    if (b < 0x80) {
+      stopped = at;
+      return v;
+    }
+  }
+  let scale = 2 ** 28;
+  do {
+    if (at >= n || scale > 2 ** 70) {
+      stopped = -1;
+      return 0;
+    }
+    b = data[at++] as number;
     v += (b & 0x7f) * scale;
     scale *= 128;
   } while (b >= 0x80);
@@ -257,13 +302,14 @@ function long(data: Uint8Array, at: number, b: number): number {
   return v;
 }
 
-function unsigned(data: Uint8Array, n: number, out: NumberColumn): number {
+function unsigned(data: Uint8Array, n: number, out: Float64Array): number {
   let at = 0;
   for (let i = 0; i < n; i++) {
     if (at >= data.length) return -1;
-    let v = data[at++] as number;
-    if (v >= 0x80) {
-      v = long(data, at, v);
+    let v = data[at] as number;
+    if (v < 0x80) at++;
+    else {
+      v = long(data, at);
       if (stopped < 0) return -1;
       at = stopped;
     }
@@ -272,49 +318,46 @@ function unsigned(data: Uint8Array, n: number, out: NumberColumn): number {
   return at;
 }
 
-function deltas(data: Uint8Array, n: number, out: NumberColumn): number {
+function deltas(data: Uint8Array, n: number, out: Float64Array): number {
   let at = 0;
   let last = 0;
   for (let i = 0; i < n; i++) {
     if (at >= data.length) return -1;
-    let v = data[at++] as number;
-    if (v < 0x80) last += (v >>> 1) ^ -(v & 1);
+    let v = data[at] as number;
+    if (v < 0x80) at++;
     else {
-      v = long(data, at, v);
+      v = long(data, at);
       if (stopped < 0) return -1;
       at = stopped;
-      last += v % 2 === 1 ? -(v + 1) / 2 : v / 2;
     }
+    last += unzigzag(v);
     out[i] = last;
   }
   return at;
 }
 
-function signed(data: Uint8Array, n: number, optional: boolean, out: NumberColumn): number {
+function signed(data: Uint8Array, n: number, optional: boolean, out: Float64Array): number {
   let at = 0;
   for (let i = 0; i < n; i++) {
     if (at >= data.length) return -1;
-    let v = data[at++] as number;
-    if (v >= 0x80) {
-      v = long(data, at, v);
+    let v = data[at] as number;
+    if (v < 0x80) at++;
+    else {
+      v = long(data, at);
       if (stopped < 0) return -1;
       at = stopped;
     }
-    if (optional) {
-      if (v === 0) {
-        out[i] = NaN;
-        continue;
-      }
-      v -= 1;
-    }
-    out[i] = v % 2 === 1 ? -(v + 1) / 2 : v / 2;
+    if (!optional) out[i] = unzigzag(v);
+    else out[i] = v === 0 ? NaN : unzigzag(v - 1);
   }
   return at;
 }
 
+const unzigzag = (v: number) => (v < 2 ** 31 ? (v >>> 1) ^ -(v & 1) : v % 2 === 1 ? -(v + 1) / 2 : v / 2);
+
 function strings(c: ColumnHead, data: Uint8Array): Strings {
-  const lengths = new Uint32Array(c.count);
-  let at = varintsUntil(data, c.count, lengths);
+  const lengths = new Float64Array(c.count);
+  const at = unsigned(data, c.count, lengths);
   if (at < 0) fail(`column ${c.name} is cut`);
   const starts = new Uint32Array(c.count + 1);
   let sum = 0;
@@ -327,18 +370,21 @@ function strings(c: ColumnHead, data: Uint8Array): Strings {
   return new Strings(data.slice(at), starts);
 }
 
-const varintsUntil = (data: Uint8Array, n: number, out: Uint32Array) => varints(data, n, "uv", out);
-
-/** Bytes of base64 text; throws a ContainerError when it is none. */
-export function fromBase64(text: string): Uint8Array {
-  const native = (Uint8Array as unknown as { fromBase64?: (s: string) => Uint8Array }).fromBase64;
+/** Writes the bytes of base64 text into out and returns how many; throws a ContainerError when it is none. */
+export function fromBase64(text: string, out: Uint8Array): number {
+  const native = (out as unknown as { setFromBase64?: (s: string) => { read: number; written: number } }).setFromBase64;
   try {
-    if (native) return native.call(Uint8Array, text);
+    if (native) {
+      const { read, written } = native.call(out, text);
+      if (read < text.length) fail(`the embedded data has ${text.length} characters of base64, room for ${read}`);
+      return written;
+    }
     const binary = atob(text);
-    const out = new Uint8Array(binary.length);
+    if (binary.length > out.length) fail(`the embedded data has ${binary.length} bytes, room for ${out.length}`);
     for (let i = 0; i < binary.length; i++) out[i] = binary.charCodeAt(i);
-    return out;
+    return binary.length;
   } catch (err) {
+    if (err instanceof ContainerError) throw err;
     return fail(`the embedded data is no base64: ${(err as Error).message}`);
   }
 }

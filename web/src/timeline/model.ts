@@ -229,6 +229,7 @@ export class Model {
     if (!set) return;
     const from = performance.now();
     paintPane({ ctx, pane: p, view: this.now, ink, colours: set.colours, paint: set.paint, paintKey: set.key, quick: from - this.moved < REST_MS, again: () => this.redraw() });
+    if (this.frames.length === 0) performance.mark("rollscope.drawn"); // as the marks of viewer/main.tsx
     this.frames.push(performance.now() - from);
     if (this.frames.length > 2000) this.frames.splice(0, 1000);
   }

@@ -131,8 +131,9 @@ export class LocalSource implements TimelineSource {
     container.columns.clear(); // what was converted need not stay twice
   }
 
-  static async open(bytes: Uint8Array): Promise<LocalSource> {
-    return new LocalSource(await decode(bytes));
+  /** Of the bytes of a container; rest as in decode. */
+  static async open(bytes: Uint8Array, rest: (() => Promise<Uint8Array>) | null = null): Promise<LocalSource> {
+    return new LocalSource(await decode(bytes, rest));
   }
 
   /** The bars of all rows, each flattened once it is needed. */

@@ -24,7 +24,7 @@ async function sources(): Promise<TimelineSource[]> {
   const out: TimelineSource[] = [];
   const found = takeData(document);
   performance.mark("rollscope.base64");
-  for (const bytes of found) out.push(await LocalSource.open(bytes));
+  for (const { bytes, rest } of found) out.push(await LocalSource.open(bytes, rest));
   performance.mark("rollscope.decoded");
   const served = document.getElementById("rollscope-served");
   if (served) {
