@@ -156,7 +156,7 @@ func (a *API) getRequest(r *http.Request) (any, error) {
 	for _, x := range s.Aliases {
 		answer.Aliases = append(answer.Aliases, RequestAlias{string(x.Kind), x.ID})
 	}
-	if rest, ok := s.Rest(); ok {
+	if rest, ok := s.Rest(d.Observations); ok {
 		answer.Rest = number(rest)
 	}
 	for i := range d.Observations {

@@ -51,7 +51,7 @@ type RequestDetail struct {
 	Aliases  []RequestAlias   `json:"aliases"`
 	Fields   []RequestField   `json:"fields"`
 	Phases   []RequestPhase   `json:"phases"`
-	Rest     *float64         `json:"unattributed_seconds"` // of e2e, in no phase
+	Rest     *float64         `json:"unattributed_seconds"` // of e2e, in no phase; phases of a PD pair overlap
 	Seen     []RequestSeen    `json:"observations"`
 	Probable []ProbableMatch  `json:"probable"`
 	Logs     int              `json:"log_records"`

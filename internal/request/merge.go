@@ -80,23 +80,6 @@ func (s *Settled) Alias(k AliasKind) string {
 	return ""
 }
 
-// Rest is what of the end-to-end latency lies in none of queue, prefill, transfer and decode, in seconds;
-// false when neither the whole nor a part is known or the parts are longer than the whole.
-func (s *Settled) Rest() (float64, bool) {
-	e2e, ok := s.Value(E2E)
-	if !ok {
-		return 0, false
-	}
-	parts := 0
-	for _, n := range [...]Number{Queue, Prefill, Transfer, Decode} {
-		if v, ok := s.Value(n); ok {
-			parts++
-			e2e -= v
-		}
-	}
-	return e2e, parts > 0 && e2e >= 0
-}
-
 // origin names an observation as a source of a field.
 func (o *Observation) origin() string {
 	if o.Role == "" || o.Role == "unified" {

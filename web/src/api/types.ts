@@ -656,7 +656,7 @@ export interface RequestDetail {
   aliases: RequestAlias[];
   fields: RequestField[];
   phases: RequestPhase[];
-  /** of e2e, in no phase */
+  /** of e2e, in no phase; phases of a PD pair overlap */
   unattributed_seconds: number | null;
   observations: RequestSeen[];
   probable: ProbableMatch[];

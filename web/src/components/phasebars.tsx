@@ -22,6 +22,7 @@ export function PhaseBars({ phases, total, start, rest }: PhaseBarsProps) {
     return <p class="calm">{phases.length === 0 ? "No phase is known: neither its spans, nor its log lines, nor a dump say where its time went." : "How long it took is unknown."}</p>;
   }
   const bars = phaseBars(phases, whole, start);
+  const beside = own + (rest ?? 0) > whole * 1.001;
   const share = (v: number | null) => (v === null ? "" : shareText(v / whole));
   return (
     <div class="phases" role="table" aria-label="phases">
@@ -45,9 +46,9 @@ export function PhaseBars({ phases, total, start, rest }: PhaseBarsProps) {
         <span class="phase-name" role="rowheader">{total === null ? "sum" : "whole"}</span>
         <span class="phase-track" role="presentation" />
         <span class="n" role="cell"><b>{seconds(whole)}</b></span>
-        <span class="n mut" role="cell">{rest === null ? "" : "100 %"}</span>
+        <span class="n mut" role="cell">{rest === null || beside ? "" : "100 %"}</span>
       </div>
-      {rest === null && own > whole * 1.001 && <p class="mut">Some of it went on at the same time, so the phases are more than the whole.</p>}
+      {beside && <p class="mut">Some of it went on at the same time, so the phases are more than the whole.</p>}
     </div>
   );
 }
