@@ -93,6 +93,18 @@ func drain(r io.ReadCloser) {
 	_ = r.Close()
 }
 
+// answerError is an answer that says that something cannot be done.
+type answerError struct {
+	path, status string
+	code         int
+	words        string
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("%v: %s: %s: %s", ErrDown, e.path, e.status, e.words)
+}
+func (e *answerError) Unwrap() error { return ErrDown }
+
 func (c *client) post(ctx context.Context, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, nil)
 	if err != nil {
@@ -104,33 +116,13 @@ func (c *client) post(ctx context.Context, path string) ([]byte, error) {
 	}
 	defer drain(resp.Body)
 	if resp.StatusCode >= 300 {
-		return nil, fmt.Errorf("%w: %s: %s: %s", ErrDown, req.URL.Path, resp.Status, readWords(resp.Body))
+		return nil, &answerError{req.URL.Path, resp.Status, resp.StatusCode, readWords(resp.Body)}
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err != nil {
 		return nil, c.broken(ctx, err)
 	}
 	return b, nil
-}
-
-// delete starts the removal of rows, unless one is under way: each reads the same parts.
-func (c *client) delete(ctx context.Context, filter string) error {
-	active, err := c.post(ctx, "/delete/active_tasks")
-	if err != nil {
-		if c.remote && !errors.Is(ctx.Err(), context.Canceled) && strings.Contains(err.Error(), "are disabled") {
-			return fmt.Errorf("%w: start it with -delete.enable", ErrNoDelete)
-		}
-		return err
-	}
-	var tasks []json.RawMessage
-	if err := json.Unmarshal(active, &tasks); err != nil {
-		return fmt.Errorf("the list of deletions cannot be read: %w", err)
-	}
-	if len(tasks) > 0 {
-		return nil
-	}
-	_, err = c.post(ctx, "/delete/run_task?filter="+url.QueryEscape(filter))
-	return err
 }
 
 // flush makes what was inserted visible to queries.

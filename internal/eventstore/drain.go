@@ -18,9 +18,6 @@ const (
 	settleBytes = 256 << 20
 	// smallSegment is not worth a file of its own.
 	smallSegment = 64 << 10
-	// A server at a URL does not say when rows lie in files: after this long they do, unless it was
-	// started anew meanwhile. Its own promise is 5 s.
-	remoteSettle = time.Minute
 	// remoteVisible is after how long rows of a request whose outcome is not known are visible or never.
 	remoteVisible = 3 * time.Second
 )
@@ -41,7 +38,7 @@ type drainer struct {
 	mu        sync.Mutex
 	queue     []waitingChunk
 	bytes     int
-	progress  chan struct{} // closed and replaced when done, generation or unable changes
+	progress  chan struct{} // closed and replaced when one of done, confirmed, full, generation, unable changes
 	done      uint64        // all rows up to it were sent and answered
 	confirmed uint64        // all rows up to it lie in the store's files
 	target    uint64        // the last row accepted
@@ -208,6 +205,30 @@ func (e *incompleteError) Error() string {
 }
 func (e *incompleteError) Unwrap() error { return e.err }
 
+// settled waits until all rows up to seq lie in the store's files and are in the spool no longer. False: the
+// store takes no rows.
+func (d *drainer) settled(ctx context.Context, seq uint64) (bool, error) {
+	for {
+		d.mu.Lock()
+		done, confirmed, full, progress := d.done, d.confirmed, d.full, d.progress
+		d.mu.Unlock()
+		switch {
+		case confirmed >= seq:
+			return true, nil
+		case full:
+			return false, nil
+		case done >= seq:
+			d.urge()
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			st := d.s.State()
+			return false, fmt.Errorf("%d rows are not in the event store's files yet (%s %s): %w", seq-confirmed, st.State, st.Reason, context.Cause(ctx))
+		}
+	}
+}
+
 // progressed wakes up those who wait for progress. d.mu is held.
 func (d *drainer) progressed() {
 	close(d.progress)
@@ -249,7 +270,10 @@ func (d *drainer) advance(seq uint64) {
 func (d *drainer) note(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.full = errors.Is(err, errStoreFull)
+	if full := errors.Is(err, errStoreFull); full != d.full {
+		d.full = full
+		d.progressed() // nobody waits any longer for rows that cannot be sent
+	}
 	d.why = ""
 	if err != nil && !d.full {
 		d.why = err.Error()
@@ -330,6 +354,7 @@ func (d *drainer) step(ctx context.Context) error {
 	select {
 	case <-d.poke:
 	case <-t.C:
+		return d.settle(ctx, c)
 	case <-d.urgent:
 		return d.settle(ctx, c)
 	case <-d.changed(c):
@@ -585,8 +610,11 @@ func (d *drainer) settle(ctx context.Context, c *client) error {
 
 func (d *drainer) settleRemote(ctx context.Context, c *client) error {
 	now := time.Now()
+	if len(d.marks) == 0 { // the last rows were on the server already, or too old to be sent
+		d.marks = append(d.marks, mark{d.sent(), now})
+	}
 	n := 0
-	for n < len(d.marks) && now.Sub(d.marks[n].at) > remoteSettle {
+	for n < len(d.marks) && now.Sub(d.marks[n].at) > d.s.opts.SettleAfter {
 		n++
 	}
 	if n == 0 {
@@ -605,11 +633,15 @@ func (d *drainer) settleRemote(ctx context.Context, c *client) error {
 
 // confirm notes that all rows up to seq lie in the store's files, and removes them from the spool.
 func (d *drainer) confirm(seq uint64, spare int64) error {
-	d.mu.Lock()
-	d.confirmed = max(d.confirmed, seq)
-	d.mu.Unlock()
 	d.sentBytes, d.sentAt = 0, time.Now()
-	return d.s.spool.remove(seq, spare)
+	if err := d.s.spool.remove(seq, spare); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.confirmed = max(d.confirmed, seq)
+	d.progressed()
+	return nil
 }
 
 // seqSet is a set of numbers in a range.

@@ -111,6 +111,9 @@ func TestQueryWithoutRoom(t *testing.T) {
 	if err := s.Flush(soon); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("flush without room: %v", err)
 	}
+	if err := s.Delete(within(t), `n:=5`); err != nil { // the spool has it, and cannot let go of it
+		t.Errorf("delete without room: %v", err)
+	}
 	if st := s.State(); st.State != StateReadOnly {
 		t.Errorf("state %s %q", st.State, st.Reason)
 	}
@@ -119,4 +122,8 @@ func TestQueryWithoutRoom(t *testing.T) {
 	if n := count(t, s, `{row="span"}`); n != 1100 {
 		t.Errorf("%d rows are found with room, 1100 were accepted", n)
 	}
+	if err := s.Delete(within(t), `n:=5`); err != nil {
+		t.Errorf("delete with room: %v", err)
+	}
+	eventually(t, "the row is removed", func() bool { return count(t, s, `n:=5`) == 0 })
 }

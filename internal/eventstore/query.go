@@ -58,23 +58,6 @@ func (s *Store) MaxQueryBytes() int {
 	return wire.QueryBytes - 1<<10
 }
 
-// Delete removes the rows that a filter of LogsQL names, in the background: it returns when the store has
-// taken note of that, and survives the end of either process. It costs as much as the parts that hold any
-// such row: call it rarely. [ErrNoDelete] is the answer of a server at a URL that does not let anybody delete.
-func (s *Store) Delete(ctx context.Context, filter string) error {
-	if s.readOnly {
-		return ErrReadOnly
-	}
-	if s.sup != nil && !s.sup.isNeeded() && !s.closed.Load() {
-		return nil
-	}
-	c, err := s.client(ctx)
-	if err != nil {
-		return err
-	}
-	return c.delete(ctx, filter)
-}
-
 // Query calls fn with the fields of each row found; they are valid during the call only. It returns nil
 // when fn returned [ErrStop], what fn returned otherwise, a [*QueryError] for a query that is wrong, and
 // an error that is [ErrDown] when the store cannot be reached or ended meanwhile.

@@ -408,6 +408,17 @@ func (s *spool) repair() error {
 	return s.begin(s.next)
 }
 
+// cut ends the live segment if it has rows, so that no later ones lie beside them, and returns the number of
+// the last row so far.
+func (s *spool) cut() (last uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken == nil && s.live().rows() > 0 {
+		err = s.roll()
+	}
+	return s.next - 1, err
+}
+
 // remove deletes the segments whose rows all are up to seq. The live one is ended first when it has more
 // than spare bytes.
 func (s *spool) remove(seq uint64, spare int64) error {

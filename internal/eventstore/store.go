@@ -41,7 +41,10 @@ type Options struct {
 	MemoryBytes   int64         // bound of the process's caches; 0: 256 MiB
 	Fsync         bool          // Append returns after a sync: survives the loss of power too
 	FlushInterval time.Duration // how often the spool is emptied; 0: 30 s. Rows are queryable long before
-	Scratch       string        // of OpenReadOnly: where its copy is made; "": the system's temporary directory
+	// SettleAfter is how long after rows were sent to the server at URL they are taken to lie in its files, for
+	// it does not say; 0: a minute. Its own promise is 5 s, unless it was started with another one.
+	SettleAfter time.Duration
+	Scratch     string // of OpenReadOnly: where its copy is made; "": the system's temporary directory
 
 	Now        func() time.Time      // nil: time.Now
 	Logger     *slog.Logger          // nil: silent
@@ -84,6 +87,9 @@ type Store struct {
 	space  space
 	prior  bool // events were there when it was opened
 
+	deleting chan struct{} // held by whoever removes rows
+	deletion string        // the server's name for the last removal
+
 	readOnly   bool          // opened to be read
 	completing chan struct{} // held by whoever waits for, or changes, whole
 	whole      bool          // what was in the spool can be found
@@ -123,6 +129,9 @@ func (o *Options) defaults() error {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 256 << 20
 	}
+	if o.SettleAfter == 0 {
+		o.SettleAfter = time.Minute
+	}
 	if o.FlushInterval == 0 {
 		o.FlushInterval = 30 * time.Second
 	}
@@ -146,7 +155,7 @@ func Open(_ context.Context, o Options) (*Store, error) {
 
 func open(o Options, spoolDir string) (*Store, error) {
 	o.Logger = o.Logger.With("component", "eventstore")
-	s := &Store{opts: o, rows: map[event.Kind]int64{}, drops: map[string]int64{}, diskDir: filepath.Join(o.Dir, "events")}
+	s := &Store{opts: o, rows: map[event.Kind]int64{}, drops: map[string]int64{}, diskDir: filepath.Join(o.Dir, "events"), deleting: make(chan struct{}, 1)}
 	s.space = space{dir: o.Dir, need: o.MinFreeBytes, free: freeBytes}
 	events := filepath.Join(o.Dir, "events")
 	s.parts = openParts(events, filepath.Join(o.Dir, "events-damaged"), o.Logger)

@@ -159,12 +159,14 @@ func (s *Store) Run(ctx context.Context) {
 	defer expire.Stop()
 	var expired time.Time
 	began := s.now()
+	expiring := make(chan struct{}, 1) // held by an expiry: it waits for the event store, and rows come meanwhile
 	for {
 		select {
 		case <-ctx.Done():
 			last, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer stop()
 			s.flush(last)
+			expiring <- struct{}{}
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.bursts.end(s.now().UnixNano())
@@ -186,11 +188,19 @@ func (s *Store) Run(ctx context.Context) {
 			left := now.Sub(began) <= s.retention+every // a former process may have left rows that grow too old
 			due := (s.stored > 0 || left) && now.Sub(expired) >= every
 			s.mu.Unlock()
-			if due {
+			if !due {
+				continue
+			}
+			select {
+			case expiring <- struct{}{}:
 				expired = now
-				if err := s.Expire(ctx); err != nil && ctx.Err() == nil {
-					s.log.Warn("passes beyond their retention were not removed", "err", err)
-				}
+				go func() {
+					defer func() { <-expiring }()
+					if err := s.Expire(ctx); err != nil && ctx.Err() == nil {
+						s.log.Warn("passes beyond their retention were not removed", "err", err)
+					}
+				}()
+			default: // the one before is not done
 			}
 		}
 	}
@@ -281,7 +291,7 @@ func expiredFilter(before time.Time) string {
 	return `{row="pass"} !burst:* _time:<` + before.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// Expire removes rows outside bursts that are older than the retention.
+// Expire removes rows outside bursts that are older than the retention; it waits as [eventstore.Store.Delete] does.
 func (s *Store) Expire(ctx context.Context) error {
 	s.mu.Lock()
 	before := s.now().Add(-s.retention)
