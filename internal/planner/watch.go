@@ -60,10 +60,9 @@ const (
 type watch struct {
 	at    map[[3]int16]int // where a cell stands in cells
 	cells []cell           // at most watchCells
-	slope [2]float64       // seconds per unit, of a line through the cells' means
+	slope [3]float64       // seconds per unit, of a plane through the cells' means
 	age   int              // passes until the slopes are taken anew
-	work  []float64
-	means []sample
+	means []cell           // those of known cells
 
 	first  []float64 // the first residuals, as shares, until there are watchFrom
 	spread float64   // deviation of a residual as a share of the duration, over all cells; 0 while it is not known
@@ -78,7 +77,7 @@ type watch struct {
 // cell is what is known of passes that do about the same.
 type cell struct {
 	n      int
-	x      [2]float64 // mean
+	x      [3]float64 // mean of where
 	y      float64    // mean, seconds
 	spread float64    // mean absolute residual as a share
 	first  [watchKnown]sample
@@ -106,11 +105,14 @@ func cellOf(s *sample) [3]int16 {
 	return [3]int16{int16(3 * math.Log2(1+s.x[0])), int16(3 * math.Log2(1+s.x[1])), int16(math.Log2(1 + s.batch))}
 }
 
+// where is what a pass did: its features, and the requests that decode where they are no feature.
+func (s *sample) where() [3]float64 { return [3]float64{s.x[0], s.x[1], s.batch} }
+
 // see looks at a pass before the model has it, and returns a change when this pass makes it one.
 func (w *watch) see(m *Model, s sample) *Change {
 	if w.age--; w.age < 0 {
 		w.age = watchSlope
-		w.takeSlope(m.samples.dims)
+		w.takeSlope()
 	}
 	k := cellOf(&s)
 	i, known := w.at[k]
@@ -135,8 +137,8 @@ func (w *watch) see(m *Model, s sample) *Change {
 	// A duration grows at most in proportion to a feature. Until there are enough cells to tell the slopes, the
 	// way from the cell's mean may mislead by as much.
 	expected, way := c.y, 0.0
-	for j := range c.x {
-		d := s.x[j] - c.x[j]
+	for j, x := range s.where() {
+		d := x - c.x[j]
 		expected += math.Min(w.slope[j], c.y/math.Max(1, c.x[j])) * d
 		if len(w.means) <= 6*m.samples.dims {
 			way += math.Abs(d) / math.Max(1, c.x[j])
@@ -185,17 +187,101 @@ func (w *watch) see(m *Model, s sample) *Change {
 	return w.last
 }
 
-// takeSlope lays a line through the cells: unlike the model's, no stalled pass can turn it.
-func (w *watch) takeSlope(dims int) {
+// takeSlope lays a plane through the cells: unlike the model's line, no stalled pass can turn it.
+func (w *watch) takeSlope() {
 	w.means = w.means[:0]
 	for i := range w.cells {
 		if c := &w.cells[i]; c.n >= watchKnown {
-			w.means = append(w.means, sample{x: c.x, y: c.y})
+			w.means = append(w.means, *c)
 		}
 	}
-	var l Line
-	l, w.work = fitLine(dims, w.means, w.work)
-	w.slope = [2]float64{math.Max(0, l.Coef[0]), math.Max(0, l.Coef[1])}
+	w.slope = slopes(w.means)
+}
+
+// slopes are those of the plane through cells that is nearest to their means (least squares), none of them below
+// 0: more work never takes less time. What goes together, as requests and their contexts do, shares the effect.
+func slopes(cells []cell) (out [3]float64) {
+	n := float64(len(cells))
+	if n < 2 {
+		return out
+	}
+	var mean, scale [4]float64 // of x, and of y
+	at := func(c *cell) [4]float64 { return [4]float64{c.x[0], c.x[1], c.x[2], c.y} }
+	for i := range cells {
+		for j, v := range at(&cells[i]) {
+			mean[j] += v / n
+		}
+	}
+	for i := range cells {
+		for j, v := range at(&cells[i]) {
+			scale[j] = math.Max(scale[j], math.Abs(v-mean[j]))
+		}
+	}
+	var sum [4][4]float64 // of products, each as a share of the largest
+	for i := range cells {
+		v := at(&cells[i])
+		for j := range v {
+			if v[j] -= mean[j]; scale[j] > 0 {
+				v[j] /= scale[j]
+			}
+		}
+		for j := range v {
+			for k := range v {
+				sum[j][k] += v[j] * v[k]
+			}
+		}
+	}
+	var use []int
+	for j := range out {
+		if scale[j] > 0 {
+			use = append(use, j)
+		}
+	}
+	for len(use) > 0 {
+		got := solve(&sum, use, 1e-9*n)
+		worst := 0
+		for i := range use {
+			if got[i] < got[worst] {
+				worst = i
+			}
+		}
+		if got[worst] >= 0 {
+			for i, j := range use {
+				out[j] = got[i] * scale[3] / scale[j]
+			}
+			return out
+		}
+		use = slices.Delete(use, worst, worst+1)
+	}
+	return out
+}
+
+// solve solves the normal equations of some of the columns; ridge keeps them apart where they are the same.
+func solve(sum *[4][4]float64, use []int, ridge float64) (out [3]float64) {
+	var a [3][4]float64
+	for i, j := range use {
+		for k, l := range use {
+			a[i][k] = sum[j][l]
+		}
+		a[i][i] += ridge
+		a[i][3] = sum[j][3]
+	}
+	for i := range use { // positive definite: no pivots
+		for k := i + 1; k < len(use); k++ {
+			f := a[k][i] / a[i][i]
+			for l := i; l < 4; l++ {
+				a[k][l] -= f * a[i][l]
+			}
+		}
+	}
+	for i := len(use) - 1; i >= 0; i-- {
+		out[i] = a[i][3]
+		for k := i + 1; k < len(use); k++ {
+			out[i] -= a[i][k] * out[k]
+		}
+		out[i] /= a[i][i]
+	}
+	return out
 }
 
 // begin takes in one of a cell's first passes; from the last of them the middle ones become its means.
@@ -206,15 +292,19 @@ func (c *cell) begin(s sample) {
 	}
 	slices.SortFunc(c.first[:], func(a, b sample) int { return cmp.Compare(a.y, b.y) })
 	a, b := &c.first[watchKnown/2-1], &c.first[watchKnown/2]
-	c.x, c.y = [2]float64{(a.x[0] + b.x[0]) / 2, (a.x[1] + b.x[1]) / 2}, (a.y+b.y)/2
+	c.y = (a.y + b.y) / 2
+	for j, x := range a.where() {
+		c.x[j] = (x + b.where()[j]) / 2
+	}
 }
 
 // learn moves a cell's means towards a pass; y is its duration less what is beyond all others.
 func (c *cell) learn(s sample, y, off float64) {
 	c.n = min(c.n+1, watchMemory)
 	n := float64(c.n)
-	c.x[0] += (s.x[0] - c.x[0]) / n
-	c.x[1] += (s.x[1] - c.x[1]) / n
+	for j, x := range s.where() {
+		c.x[j] += (x - c.x[j]) / n
+	}
 	c.y += (y - c.y) / n
 	c.spread += (off - c.spread) / n
 }

@@ -228,6 +228,94 @@ func TestNoFalseChangeAtStart(t *testing.T) {
 	}
 }
 
+func TestSlopes(t *testing.T) {
+	at := func(y float64, x ...float64) cell { return cell{y: y, x: [3]float64{x[0], x[1], x[2]}} }
+	plane := func(a, b, c float64) (out []cell) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 30 {
+			x := [3]float64{8000 * r.Float64(), 2e6 * r.Float64(), 100 * r.Float64()}
+			out = append(out, cell{x: x, y: 0.01 + a*x[0] + b*x[1] + c*x[2]})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name  string
+		cells []cell
+		want  [3]float64
+	}{
+		{"nothing", nil, [3]float64{}},
+		{"one", []cell{at(1, 1, 1, 1)}, [3]float64{}},
+		{"all at one load", []cell{at(1, 1, 1, 1), at(2, 1, 1, 1)}, [3]float64{}},
+		{"one feature", []cell{at(1, 1, 0, 0), at(3, 2, 0, 0), at(5, 3, 0, 0)}, [3]float64{2, 0, 0}},
+		{"three", plane(4e-5, 2e-8, 9e-5), [3]float64{4e-5, 2e-8, 9e-5}},
+		{"none costs nothing", plane(4e-5, 0, 0), [3]float64{4e-5, 0, 0}},
+		{"two that go together share", []cell{at(1, 0, 10, 1), at(3, 0, 20, 2), at(5, 0, 30, 3)}, [3]float64{0, 0.1, 1}},
+	} {
+		for j, got := range slopes(c.cells) {
+			if math.Abs(got-c.want[j]) > 1e-6*math.Abs(c.want[j])+1e-11 {
+				t.Errorf("%s: slope %d is %g, want %g", c.name, j, got, c.want[j])
+			}
+		}
+	}
+	for j, got := range slopes(plane(4e-5, 2e-8, -9e-5)) {
+		if got < 0 || j == 2 && got != 0 {
+			t.Errorf("more requests take less time: slope %d is %g", j, got)
+		}
+	}
+}
+
+// TestBatchIsNoChange: on an engine that does both, the requests that decode cost time of their own, which the
+// sum of their contexts does not tell. Waves of a rollout, that run empty while the contexts grow, and arrivals
+// that come and go change the one against the other; the engine stays what it is.
+func TestBatchIsNoChange(t *testing.T) {
+	type running struct{ context, left int64 }
+	for seed := range uint64(20) {
+		for _, noise := range []float64{0, 0.01, 0.03} {
+			for _, load := range []string{"waves", "arrivals"} {
+				r, p, rate := rand.New(rand.NewPCG(seed, 21)), watched(t, Aggregated), 0.3
+				var batch []running
+				for n := range 6000 {
+					it := Iteration{}
+					come := 0
+					switch {
+					case load == "waves" && len(batch) < 4:
+						come = 60 + r.IntN(100)
+					case load == "arrivals":
+						if n%500 == 0 {
+							rate = 0.05 + 0.5*r.Float64()
+						}
+						if r.Float64() < rate {
+							come = 1
+						}
+					}
+					for range come {
+						prompt := 200 + r.Int64N(2000)
+						batch = append(batch, running{prompt, 20 + int64(200*r.ExpFloat64())})
+						it.SumPrefillTokens = min(8192, it.SumPrefillTokens+prompt)
+						it.NumPrefillRequests++
+					}
+					on := batch[:0]
+					for _, b := range batch {
+						it.NumDecodeRequests++
+						it.SumDecodeKVTokens += b.context
+						if b.context, b.left = b.context+1, b.left-1; b.left > 0 {
+							on = append(on, b)
+						}
+					}
+					batch = on
+					if it.NumDecodeRequests == 0 && it.NumPrefillRequests == 0 {
+						continue
+					}
+					it.WallTime = (0.0125 + 5e-5*float64(it.SumPrefillTokens) + 9e-5*float64(it.NumDecodeRequests) + 2.2e-8*float64(it.SumDecodeKVTokens)) * (1 + noise*r.NormFloat64())
+					if _, c := p.Observe(DecodePool, it); c != nil {
+						t.Fatalf("%s, seed %d, noise %g: %+v at pass %d with %d requests", load, seed, noise, *c, n, it.NumDecodeRequests)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestColdStart(t *testing.T) {
 	e := engines(0.01, 4)[0]
 	p := watched(t, Prefill)
