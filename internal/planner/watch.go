@@ -60,9 +60,9 @@ const (
 type watch struct {
 	at    map[[3]int16]int // where a cell stands in cells
 	cells []cell           // at most watchCells
-	slope [3]float64       // seconds per unit, of a plane through the cells' means
+	slope [kinds]slope     // of the passes of each kind
 	age   int              // passes until the slopes are taken anew
-	means []cell           // those of known cells
+	means [kinds][]cell    // the known cells
 
 	first  []float64 // the first residuals, as shares, until there are watchFrom
 	spread float64   // deviation of a residual as a share of the duration, over all cells; 0 while it is not known
@@ -105,6 +105,23 @@ func cellOf(s *sample) [3]int16 {
 	return [3]int16{int16(3 * math.Log2(1+s.x[0])), int16(3 * math.Log2(1+s.x[1])), int16(math.Log2(1 + s.batch))}
 }
 
+// slope is how a duration grows: seconds per unit, of a plane through the cells' means.
+type slope [3]float64
+
+// kinds of passes, where they are told apart: those that prefill only, those that decode only, and both in one.
+// An engine runs another program for each, with another time for nothing.
+const kinds = 3
+
+func kindOf(x [3]float64) int {
+	switch {
+	case x[2] == 0:
+		return 0
+	case x[0] == 0:
+		return 1
+	}
+	return 2
+}
+
 // where is what a pass did: its features, and the requests that decode where they are no feature.
 func (s *sample) where() [3]float64 { return [3]float64{s.x[0], s.x[1], s.batch} }
 
@@ -137,10 +154,11 @@ func (w *watch) see(m *Model, s sample) *Change {
 	// A duration grows at most in proportion to a feature. Until there are enough cells to tell the slopes, the
 	// way from the cell's mean may mislead by as much.
 	expected, way := c.y, 0.0
+	kind := kindOf(s.where())
 	for j, x := range s.where() {
 		d := x - c.x[j]
-		expected += math.Min(w.slope[j], c.y/math.Max(1, c.x[j])) * d
-		if len(w.means) <= 6*m.samples.dims {
+		expected += math.Min(w.slope[kind][j], c.y/math.Max(1, c.x[j])) * d
+		if len(w.means[kind]) <= 6*m.samples.dims {
 			way += math.Abs(d) / math.Max(1, c.x[j])
 		}
 	}
@@ -187,20 +205,24 @@ func (w *watch) see(m *Model, s sample) *Change {
 	return w.last
 }
 
-// takeSlope lays a plane through the cells: unlike the model's line, no stalled pass can turn it.
+// takeSlope lays a plane through the cells of each kind: unlike the model's line, no stalled pass can turn it.
 func (w *watch) takeSlope() {
-	w.means = w.means[:0]
+	for kind := range w.means {
+		w.means[kind] = w.means[kind][:0]
+	}
 	for i := range w.cells {
 		if c := &w.cells[i]; c.n >= watchKnown {
-			w.means = append(w.means, *c)
+			kind := kindOf(c.x)
+			w.means[kind] = append(w.means[kind], *c)
 		}
 	}
-	w.slope = slopes(w.means)
+	for kind := range w.means {
+		w.slope[kind] = slopeOf(w.means[kind])
+	}
 }
 
-// slopes are those of the plane through cells that is nearest to their means (least squares), none of them below
-// 0: more work never takes less time. What goes together, as requests and their contexts do, shares the effect.
-func slopes(cells []cell) (out [3]float64) {
+// slopeOf is that of the plane through cells that is nearest to their means (least squares), nowhere below 0: more work never takes less time. What goes together, as requests and their contexts do, shares the effect.
+func slopeOf(cells []cell) (out slope) {
 	n := float64(len(cells))
 	if n < 2 {
 		return out

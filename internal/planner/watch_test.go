@@ -228,7 +228,7 @@ func TestNoFalseChangeAtStart(t *testing.T) {
 	}
 }
 
-func TestSlopes(t *testing.T) {
+func TestSlope(t *testing.T) {
 	at := func(y float64, x ...float64) cell { return cell{y: y, x: [3]float64{x[0], x[1], x[2]}} }
 	plane := func(a, b, c float64) (out []cell) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -241,23 +241,23 @@ func TestSlopes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cells []cell
-		want  [3]float64
+		want  slope
 	}{
-		{"nothing", nil, [3]float64{}},
-		{"one", []cell{at(1, 1, 1, 1)}, [3]float64{}},
-		{"all at one load", []cell{at(1, 1, 1, 1), at(2, 1, 1, 1)}, [3]float64{}},
+		{"nothing", nil, slope{}},
+		{"one", []cell{at(1, 1, 1, 1)}, slope{}},
+		{"all at one load", []cell{at(1, 1, 1, 1), at(2, 1, 1, 1)}, slope{}},
 		{"one feature", []cell{at(1, 1, 0, 0), at(3, 2, 0, 0), at(5, 3, 0, 0)}, [3]float64{2, 0, 0}},
 		{"three", plane(4e-5, 2e-8, 9e-5), [3]float64{4e-5, 2e-8, 9e-5}},
 		{"none costs nothing", plane(4e-5, 0, 0), [3]float64{4e-5, 0, 0}},
 		{"two that go together share", []cell{at(1, 0, 10, 1), at(3, 0, 20, 2), at(5, 0, 30, 3)}, [3]float64{0, 0.1, 1}},
 	} {
-		for j, got := range slopes(c.cells) {
+		for j, got := range slopeOf(c.cells) {
 			if math.Abs(got-c.want[j]) > 1e-6*math.Abs(c.want[j])+1e-11 {
 				t.Errorf("%s: slope %d is %g, want %g", c.name, j, got, c.want[j])
 			}
 		}
 	}
-	for j, got := range slopes(plane(4e-5, 2e-8, -9e-5)) {
+	for j, got := range slopeOf(plane(4e-5, 2e-8, -9e-5)) {
 		if got < 0 || j == 2 && got != 0 {
 			t.Errorf("more requests take less time: slope %d is %g", j, got)
 		}
@@ -271,7 +271,8 @@ func TestBatchIsNoChange(t *testing.T) {
 	type running struct{ context, left int64 }
 	for seed := range uint64(20) {
 		for _, noise := range []float64{0, 0.01, 0.03} {
-			for _, load := range []string{"waves", "arrivals"} {
+			for i, load := range []string{"waves", "arrivals", "waves", "arrivals"} {
+				apart := i >= 2 // passes prefill or decode, never both, and those that prefill take longer for nothing
 				r, p, rate := rand.New(rand.NewPCG(seed, 21)), watched(t, Aggregated), 0.3
 				var batch []running
 				for n := range 6000 {
@@ -294,6 +295,13 @@ func TestBatchIsNoChange(t *testing.T) {
 						it.SumPrefillTokens = min(8192, it.SumPrefillTokens+prompt)
 						it.NumPrefillRequests++
 					}
+					if apart && come > 0 {
+						it.WallTime = (0.019 + 5e-5*float64(it.SumPrefillTokens)) * (1 + noise*r.NormFloat64())
+						if _, c := p.Observe(DecodePool, it); c != nil {
+							t.Fatalf("%s apart, seed %d, noise %g: %+v at pass %d with %d tokens", load, seed, noise, *c, n, it.SumPrefillTokens)
+						}
+						it = Iteration{}
+					}
 					on := batch[:0]
 					for _, b := range batch {
 						it.NumDecodeRequests++
@@ -308,7 +316,7 @@ func TestBatchIsNoChange(t *testing.T) {
 					}
 					it.WallTime = (0.0125 + 5e-5*float64(it.SumPrefillTokens) + 9e-5*float64(it.NumDecodeRequests) + 2.2e-8*float64(it.SumDecodeKVTokens)) * (1 + noise*r.NormFloat64())
 					if _, c := p.Observe(DecodePool, it); c != nil {
-						t.Fatalf("%s, seed %d, noise %g: %+v at pass %d with %d requests", load, seed, noise, *c, n, it.NumDecodeRequests)
+						t.Fatalf("%s, apart %t, seed %d, noise %g: %+v at pass %d with %d requests", load, apart, seed, noise, *c, n, it.NumDecodeRequests)
 					}
 				}
 			}
