@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -135,7 +136,7 @@ func openRecorder(ctx context.Context, o ServeOptions) (_ *recorder, err error) 
 			r.sockets.close()
 		}
 	}()
-	if r.sockets.system, err = openSystem(o.System, o.Web, func() *scrape.Manager { return r.scraper }); err != nil {
+	if r.sockets.system, err = openSystem(o.System, o.Web, r); err != nil {
 		return nil, err
 	}
 
@@ -264,11 +265,11 @@ func (r *recorder) apiOptions(ui http.Handler) api.Options {
 // notices are what this process has to say about itself beyond its store.
 func (r *recorder) notices() []api.Warning {
 	var out []api.Warning
-	if r.sockets.strangers() {
+	if at := r.sockets.strangers(r.events.doors.tempo); len(at) > 0 {
 		out = append(out, api.Warning{
 			Code:    "reads_only",
 			Message: "this server listens beyond this machine without users: it records as always, and answers reads only",
-			Where:   r.sockets.url(),
+			Where:   strings.Join(at, ", "),
 			Hint:    "set users and TLS with --web.config.file, or listen on 127.0.0.1",
 		})
 	}

@@ -6,11 +6,13 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/grafana/regexp"
 
 	"github.com/rollscope/rollscope/internal/api"
+	"github.com/rollscope/rollscope/internal/otlp"
 )
 
 // WebOptions say where and for whom the HTTP API is served.
@@ -30,6 +32,7 @@ type sockets struct {
 	listeners []net.Listener
 	external  *url.URL
 	auth      *api.WebAuth
+	secure    bool // the web configuration has a certificate
 	cors      *regexp.Regexp
 	tokens    []api.Token
 	system    *systemPart // beside them, nil = none
@@ -49,6 +52,17 @@ func listen(o WebOptions, next bool) (*sockets, error) {
 		return nil, err
 	}
 	s.auth = api.NewWebAuth(o.ConfigFile)
+	if o.ConfigFile != "" {
+		wc, err := otlp.OpenWebConfig(o.ConfigFile)
+		if err != nil {
+			return nil, err
+		}
+		tls, err := wc.TLS()
+		if err != nil {
+			return nil, err
+		}
+		s.secure = tls != nil
+	}
 	if o.CORSOrigin != "" {
 		re, err := regexp.Compile("^(?:" + o.CORSOrigin + ")$")
 		if err != nil {
@@ -109,7 +123,7 @@ func (s *sockets) url() string {
 	if s.external != nil {
 		return s.external.String()
 	}
-	return urlOf(s.listeners[0], s.opts.ConfigFile != "")
+	return urlOf(s.listeners[0], s.secure)
 }
 
 // urlOf is the address of a listener to print for a person.
@@ -148,9 +162,30 @@ func (s *sockets) access() api.Access {
 	return api.Access{Loopback: api.LoopbackOnly(s.addrs()), Authenticated: s.auth.Authenticated, Tokens: s.tokens}
 }
 
-// strangers tells whether people who have not said who they are can reach us: they get reads only.
-func (s *sockets) strangers() bool {
-	return !s.auth.Configured() && len(s.tokens) == 0 && !api.LoopbackOnly(s.addrs())
+// strangers are the addresses at which people who have not said who they are can reach us: they get reads only.
+// tempo is nil when there is no such port.
+func (s *sockets) strangers(tempo net.Listener) []string {
+	if s.auth.Configured() || len(s.tokens) > 0 {
+		return nil
+	}
+	doors := slices.Clone(s.listeners)
+	if tempo != nil {
+		doors = append(doors, tempo)
+	}
+	if s.system != nil {
+		doors = append(doors, s.system.listener)
+	}
+	scheme := "http://"
+	if s.secure {
+		scheme = "https://"
+	}
+	var out []string
+	for _, l := range doors {
+		if !api.LoopbackOnly([]net.Addr{l.Addr()}) {
+			out = append(out, scheme+l.Addr().String())
+		}
+	}
+	return out
 }
 
 // serve answers on all sockets, on the system port, and on tempo's, which may be nil, in Tempo's language.

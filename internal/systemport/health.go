@@ -14,7 +14,7 @@ import (
 // State is how far an engine is.
 type State string
 
-// States of an engine. One that has not given metrics since it became a target is starting: it loads its
+// States of an engine. One that has not given metrics yet, as far as is recorded, is starting: it loads its
 // weights, and is neither down nor idle. One that has, and does not answer now, is not ready.
 const (
 	Ready    State = "ready"
@@ -105,9 +105,6 @@ func (t *Target) state() State {
 		return Ready
 	case t.Reason == "" || t.Reason == noMetricsYet:
 		// Not asked yet, or it answers with nothing: SGLang does so until its first request.
-		if t.EverUp && t.Reason == "" {
-			return NotReady
-		}
 		return Starting
 	case !t.EverUp && slices.Contains(loading, t.Reason):
 		return Starting

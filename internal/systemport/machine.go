@@ -2,18 +2,22 @@ package systemport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// How long the answer for a host name is believed, and how long an answer may take.
+// How long the answer for a host name is believed, and how long all look-ups for one answer of ours may take: a
+// name server that is silent must not keep a probe waiting. Names for which there is no time left are asked for
+// the next time.
 const (
 	nameAge     = time.Minute
-	nameTimeout = time.Second
+	nameTimeout = 700 * time.Millisecond
 	maxNames    = 10_000
 )
 
@@ -51,6 +55,7 @@ func NewMachine(now func() time.Time) *Machine {
 // Places returns a judge of addresses, good for one answer: it reads this machine's addresses once. A
 // name that cannot be resolved is somebody else's.
 func (m *Machine) Places(ctx context.Context) Place {
+	left := nameTimeout
 	own := map[netip.Addr]bool{}
 	list, err := m.addrs()
 	if err == nil { // without it only loopback is ours
@@ -71,14 +76,15 @@ func (m *Machine) Places(ctx context.Context) Place {
 			host, port = strings.Trim(instance, "[]"), ""
 		}
 		host = strings.ToLower(strings.TrimSuffix(host, "."))
-		if m.hostIsOurs(ctx, host, names, ours) {
+		if m.hostIsOurs(ctx, host, names, ours, &left) {
 			return "local:" + port, true
 		}
 		return instance, false
 	}
 }
 
-func (m *Machine) hostIsOurs(ctx context.Context, host string, names []string, ours func(netip.Addr) bool) bool {
+// hostIsOurs looks names up for as long as left says.
+func (m *Machine) hostIsOurs(ctx context.Context, host string, names []string, ours func(netip.Addr) bool, left *time.Duration) bool {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return ours(a)
 	}
@@ -100,13 +106,23 @@ func (m *Machine) hostIsOurs(ctx context.Context, host string, names []string, o
 	if ok && now.Sub(l.at) < nameAge && !now.Before(l.at) {
 		return l.local
 	}
-	ctx, cancel := context.WithTimeout(ctx, nameTimeout)
-	defer cancel()
-	addrs, err := m.look(ctx, host)
-	l = looked{at: now}
-	for _, a := range addrs {
-		l.local = l.local || err == nil && ours(a)
+	if *left <= 0 {
+		return l.local // as it was known last
 	}
+	looking, cancel := context.WithTimeout(ctx, *left)
+	defer cancel()
+	addrs, err := m.look(looking, host)
+	*left -= m.now().Sub(now)
+	var no *net.DNSError
+	switch {
+	case ctx.Err() != nil:
+		return l.local // who asked is gone: it says nothing about the name
+	case err == nil:
+		l.local = slices.ContainsFunc(addrs, ours)
+	case errors.As(err, &no) && no.IsNotFound:
+		l.local = false
+	}
+	l.at = now // an engine does not move because a name server is silent
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.known) >= maxNames {

@@ -2,6 +2,7 @@ package systemport
 
 import (
 	"bytes"
+	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -11,7 +12,9 @@ import (
 
 // Prefixes of the names that are passed on, in the order in which they are written: Dynamo's runtime
 // first and the engines behind it, as a Dynamo worker has them.
-var prefixes = [...]string{"dynamo_", "sglang:", "vllm:"}
+var prefixes = [...]string{runtimePrefix, "sglang:", "vllm:"}
+
+const runtimePrefix = "dynamo_"
 
 // WorkerLabel tells engines of one answer apart. It is the label that SGLang's router gives, so whoever
 // scrapes this finds each engine under its own address; a line that has it keeps its own.
@@ -23,14 +26,18 @@ const (
 	DropDuplicate     = "duplicate"      // the same series stood in an answer before
 	SkipThroughRouter = "through_router" // a router repeats what the engine itself has said
 	SkipElsewhere     = "not_local"      // a router speaks for an engine of another machine
+	SkipSameEngine    = "same_engine"    // a Dynamo worker, or a second address, repeats what the engine itself has said
 )
 
 // Input is the answer of one program of this machine.
 type Input struct {
-	Instance    string // host:port
+	Instance string // host:port
+	// Engine is the identity that the configuration gives the instance: programs with the same one are
+	// one engine. "" is the instance itself.
+	Engine      string
 	WorkerAddr  string // the value of [WorkerLabel] for lines that have none
-	Body        []byte
-	OpenMetrics bool // the body is OpenMetrics, else the text format
+	Body        []byte // not changed; pieces of it are held until the merge is done
+	OpenMetrics bool   // the body is OpenMetrics, else the text format
 }
 
 // Merged is one exposition made of several.
@@ -41,41 +48,131 @@ type Merged struct {
 	Parsed []int
 	// Left counts lines that are not in it, by instance and reason.
 	Left map[string]map[string]int
-}
-
-// family is what is known of a name until all answers were read.
-type family struct {
-	name, typ, help string
-	untyped         bool // somebody gave it no type
-	conflict        bool // its samples cannot stand under one type
-	samples         []sample
-}
-
-type merger struct {
-	families map[string]*family
-	series   map[string]bool
-	place    Place
-	answered map[string]bool // by the key of the place
-	out      *Merged
+	// Same are programs that repeated an engine, in the order of the inputs.
+	Same []Same
+	// Alike are the inputs, by index, of Dynamo workers that pass on what may be an engine that is here
+	// itself, with nothing that proves or refutes it. All of it is in the text, perhaps twice.
+	Alike []int
 }
 
 // Place tells whether host:port is of this machine, and gives a key that is the same for all addresses
 // of one port of it.
 type Place func(instance string) (key string, local bool)
 
+// word is a name as some answer spells it.
+type word struct {
+	name   string // the engine's own spelling
+	wanted bool
+	engine bool // wanted, and no runtime's
+	sum    bool
+	bucket bool
+	hash   uint64
+
+	of int     // the answer in which it was met last
+	at *inName // what it is there
+}
+
+// inName is a name in one answer.
+type inName struct {
+	*word
+	fam, typ, declared string
+	family             *family // nil until a sample of it is passed on
+}
+
+// said is what an answer declares of a name; the first declaration counts.
+type said struct {
+	typ     string
+	hasType bool
+	help    []byte // as it is written
+	hasHelp bool
+}
+
+// What is remembered of the labels of a sample, as bits.
+const (
+	hasBound = 1 << iota
+	goodBound
+	hasQuantile
+	goodQuantile
+)
+
+// sample is one line that is passed on, unless it was said before.
+type sample struct {
+	*inName
+	labels []byte // as [line] has them
+	rest   []byte
+	hash   uint64 // of name and labels, in any order of these
+	auto   uint64 // the part of it that Dynamo's own labels have
+	by     int    // the answer whose address it gets, -1 when it has one
+	flags  uint8
+}
+
+// answer is an input that was read.
+type answer struct {
+	*Input
+	index    int
+	own      string // key of its place
+	suffix   []byte // WorkerLabel with its address, as text
+	hash     uint64 // of it
+	said     map[string]said
+	names    []*inName
+	samples  []sample
+	runtime  bool     // it has metrics of Dynamo's runtime, not only of its frontend
+	constant []pair   // labels that stand on all lines of an engine, with one value; nil without such lines
+	engine   bool     // there are such lines
+	same     *answer  // the engine that it repeats
+	auto     bool     // then: Dynamo's own labels are not the engine's,
+	added    [][]byte // nor are these, as text
+	injected uint64   // and the sum of their hashes
+	lookup   map[uint64]*sample
+	labels   map[string]bool
+}
+
+// family is what is known of a name until all answers were read.
+type family struct {
+	name, typ string
+	help      string
+	untyped   bool // somebody gave it no type
+	conflict  bool // its samples cannot stand under one type
+	samples   []*sample
+	bytes     int
+}
+
+type merger struct {
+	seed     maphash.Seed
+	words    map[string]*word
+	families map[string]*family
+	series   map[uint64]*sample
+	place    Place
+	places   map[string]located // by the text of WorkerLabel
+	answered map[string]bool    // by the key of the place
+	answers  []*answer
+	scratch  [2][][]byte
+	out      *Merged
+}
+
+type located struct {
+	key   string
+	local bool
+}
+
 // Merge joins answers: every family stands once with its HELP and TYPE and all its samples, whichever
 // spelling and format they came in. place decides about lines in which a router speaks for an engine:
-// they stand only when the engine is of this machine and has not answered itself. The result is the
-// same for the same inputs.
-func Merge(inputs []Input, place Place) Merged {
-	m := merger{families: map[string]*family{}, series: map[string]bool{}, place: place, answered: map[string]bool{},
-		out: &Merged{Left: map[string]map[string]int{}}}
-	for _, in := range inputs {
-		key, _ := place(in.Instance)
-		m.answered[key] = true
+// they stand only when the engine is of this machine and has not answered itself. known are programs that
+// were found to repeat an engine before, as [Merged.Same] has it, by instance; nil = none. The result is
+// the same for the same inputs.
+func Merge(inputs []Input, place Place, known map[string]string) Merged {
+	m := merger{seed: maphash.MakeSeed(), words: map[string]*word{}, families: map[string]*family{}, series: map[uint64]*sample{},
+		place: place, places: map[string]located{}, answered: map[string]bool{}, out: &Merged{Left: map[string]map[string]int{}}}
+	lines := 0
+	for i := range inputs {
+		a := m.read(&inputs[i], i)
+		m.answered[a.own] = true
+		m.answers = append(m.answers, a)
+		lines += len(a.samples)
 	}
-	for _, in := range inputs {
-		m.read(in)
+	m.series = make(map[uint64]*sample, lines)
+	for _, a := range m.order(known) {
+		m.take(a)
 	}
 	m.write()
 	return *m.out
@@ -92,43 +189,124 @@ func wanted(name string) bool {
 	return slices.ContainsFunc(prefixes[:], func(p string) bool { return strings.HasPrefix(name, p) && len(name) > len(p) })
 }
 
-// read takes one answer in.
-func (m *merger) read(in Input) {
-	in.WorkerAddr = escape(in.WorkerAddr)
-	own, _ := m.place(in.Instance)
+// wordOf knows a name again.
+func (m *merger) wordOf(name []byte) *word {
+	if w, ok := m.words[string(name)]; ok {
+		return w
+	}
+	w := &word{name: signal.Canonical(string(name)), of: -1}
+	w.wanted = wanted(w.name)
+	w.engine = w.wanted && !strings.HasPrefix(w.name, runtimePrefix)
+	w.sum = strings.HasSuffix(w.name, "_sum")
+	w.bucket = strings.HasSuffix(w.name, "_bucket")
+	w.hash = maphash.String(m.seed, w.name)
+	m.words[string(name)] = w
+	return w
+}
+
+// inAnswer is what a word is in an answer.
+func (a *answer) inAnswer(w *word) *inName {
+	if w.of != a.index {
+		w.of, w.at = a.index, &inName{word: w}
+		a.names = append(a.names, w.at)
+	}
+	return w.at
+}
+
+// read takes an answer apart.
+func (m *merger) read(in *Input, index int) *answer {
+	a := &answer{Input: in, index: index, said: map[string]said{}}
+	a.own, _ = m.place(in.Instance)
+	a.suffix = []byte(WorkerLabel + `="` + escape(in.WorkerAddr) + `"`)
+	a.hash = maphash.Bytes(m.seed, a.suffix)
+	a.samples = make([]sample, 0, min(bytes.Count(in.Body, []byte{'\n'}), len(in.Body)/32)+1)
+	var l line
 	parsed := 0
-	defer func() { m.out.Parsed = append(m.out.Parsed, parsed) }()
-	types, helps := map[string]string{}, map[string]string{}
-	var samples []sample
-	for len(in.Body) > 0 {
-		var line []byte
-		line, in.Body, _ = bytes.Cut(in.Body, []byte{'\n'})
-		line = bytes.TrimRight(trimLeft(line), " \t\r")
-		if len(line) == 0 {
+	for body := in.Body; len(body) > 0; {
+		var text []byte
+		text, body, _ = bytes.Cut(body, []byte{'\n'})
+		text = trimRight(trimLeft(text))
+		if len(text) == 0 {
 			continue
 		}
-		if line[0] == '#' {
-			if in.OpenMetrics && string(line) == "# EOF" {
+		if text[0] == '#' {
+			if in.OpenMetrics && string(text) == "# EOF" {
 				break
 			}
-			comment(line, in.OpenMetrics, types, helps)
+			m.comment(a, text)
 			continue
 		}
-		s, err := parseSample(line, in.OpenMetrics)
-		if err != nil {
-			if ofOurs(line) {
+		if err := l.read(text, in.OpenMetrics); err != nil {
+			if ofOurs(text) {
 				m.left(in.Instance, DropBadLine)
 			}
 			continue
 		}
 		parsed++
-		if wanted(s.name) {
-			samples = append(samples, s)
+		if w := m.wordOf(l.name); w.wanted {
+			m.keep(a, w, &l)
 		}
 	}
-	for _, s := range samples {
-		m.add(in, own, s, types, helps)
+	m.out.Parsed = append(m.out.Parsed, parsed)
+	for _, n := range a.names {
+		n.fam, n.typ, n.declared = placeOf(n.name, a.said)
+		a.runtime = a.runtime || !n.engine && !strings.HasPrefix(n.name, "dynamo_frontend_")
 	}
+	return a
+}
+
+func trimRight(b []byte) []byte {
+	for n := len(b); n > 0 && (b[n-1] == ' ' || b[n-1] == '\t' || b[n-1] == '\r'); n = len(b) {
+		b = b[:n-1]
+	}
+	return b
+}
+
+// keep remembers a line.
+func (m *merger) keep(a *answer, w *word, l *line) {
+	by := a.index
+	if addr := l.get(WorkerLabel); len(addr) > 0 {
+		by = -1
+	} else if addr != nil {
+		l.drop(WorkerLabel)
+	}
+	s := sample{inName: a.inAnswer(w), labels: l.labels, rest: l.rest, hash: w.hash, by: by}
+	for _, p := range l.pairs {
+		switch string(p.name) {
+		case "le":
+			s.flags |= hasBound
+			if number(p.value) {
+				s.flags |= goodBound
+			}
+		case "quantile":
+			s.flags |= hasQuantile
+			if number(p.value) {
+				s.flags |= goodQuantile
+			}
+		}
+		if len(p.value) > 0 { // an empty one is the same as none
+			h := maphash.Bytes(m.seed, p.text)
+			s.hash += h
+			if isAuto(p.name) {
+				s.auto += h
+			}
+		}
+	}
+	a.samples = append(a.samples, s)
+	if w.engine && by >= 0 {
+		a.narrow(l.pairs)
+	}
+}
+
+// narrow keeps those constant labels that the next line of an engine has too.
+func (a *answer) narrow(pairs []pair) {
+	if !a.engine {
+		a.engine, a.constant = true, slices.Clone(pairs)
+		return
+	}
+	a.constant = slices.DeleteFunc(a.constant, func(c pair) bool {
+		return !slices.ContainsFunc(pairs, func(p pair) bool { return bytes.Equal(p.text, c.text) })
+	})
 }
 
 // ofOurs tells whether a line that cannot be read would have been passed on.
@@ -138,30 +316,47 @@ func ofOurs(line []byte) bool {
 }
 
 // comment takes HELP and TYPE; of a name given twice the first counts.
-func comment(line []byte, openMetrics bool, types, helps map[string]string) {
-	rest := trimLeft(line[1:])
-	word, rest, _ := bytes.Cut(rest, []byte{' '})
-	rest = trimLeft(rest)
-	name, text, _ := bytes.Cut(rest, []byte{' '})
-	n := signal.Canonical(strings.Trim(string(name), `"`))
-	if !wanted(n) || nameLength([]byte(n)) != len(n) {
+func (m *merger) comment(a *answer, text []byte) {
+	kind, rest := field(trimLeft(text[1:]))
+	isHelp := string(kind) == "HELP"
+	if !isHelp && string(kind) != "TYPE" {
 		return
 	}
-	text = bytes.TrimSpace(text)
-	switch string(word) {
-	case "HELP":
-		if _, ok := helps[n]; !ok {
-			helps[n] = helpText(string(text), openMetrics)
-		}
-	case "TYPE":
-		if _, ok := types[n]; !ok {
-			types[n] = string(text)
+	name, rest := field(rest)
+	name = bytes.Trim(name, `"`)
+	if len(name) == 0 || nameLength(name) != len(name) {
+		return
+	}
+	w := m.wordOf(name)
+	if !w.wanted {
+		return
+	}
+	d := a.said[w.name]
+	switch {
+	case isHelp && !d.hasHelp:
+		d.help, d.hasHelp = bytes.TrimSpace(rest), true
+	case !isHelp && !d.hasType:
+		d.typ, d.hasType = typeWord(bytes.TrimSpace(rest)), true
+	}
+	a.said[w.name] = d
+}
+
+// typeWord is one of the types that mean something here; the others make a name untyped.
+func typeWord(b []byte) string {
+	for _, t := range [...]string{"counter", "gauge", "histogram", "summary", "stateset", "info"} {
+		if string(b) == t {
+			return t
 		}
 	}
+	return "untyped"
 }
 
 // helpText writes a help anew: what it escapes is not the same in both formats.
-func helpText(s string, openMetrics bool) string {
+func helpText(b []byte, openMetrics bool) string {
+	s := string(b)
+	if strings.IndexByte(s, '\\') < 0 {
+		return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r", " ")
+	}
 	pairs := []string{`\\`, `\`, `\n`, "\n"}
 	if openMetrics {
 		pairs = append(pairs, `\"`, `"`)
@@ -183,11 +378,11 @@ func parts(typ string) []string {
 
 // placeOf finds the family of a sample: its name in the text format, its type there ("" not said), and
 // the name under which the answer declares it.
-func placeOf(name string, types map[string]string) (fam, typ, declared string) {
-	if t, ok := types[name]; ok {
-		switch t {
+func placeOf(name string, types map[string]said) (fam, typ, declared string) {
+	if t := types[name]; t.hasType {
+		switch t.typ {
 		case "counter", "gauge", "summary":
-			return name, t, name
+			return name, t.typ, name
 		case "histogram":
 			return name, "untyped", name // a line of the bare name is none of a histogram's
 		case "stateset":
@@ -196,88 +391,126 @@ func placeOf(name string, types map[string]string) (fam, typ, declared string) {
 		return name, "untyped", name
 	}
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-		if base, ok := strings.CutSuffix(name, suffix); ok && slices.Contains(parts(types[base]), suffix) {
-			return base, types[base], base
+		if base, ok := strings.CutSuffix(name, suffix); ok && slices.Contains(parts(types[base].typ), suffix) {
+			return base, types[base].typ, base
 		}
 	}
-	for suffix, want := range map[string]string{"_total": "counter", "_info": "info", "_created": ""} { // OpenMetrics
-		base, ok := strings.CutSuffix(name, suffix)
-		t, known := types[base]
-		if !ok || !known || want != "" && t != want {
-			continue
-		}
-		switch suffix {
-		case "_total":
-			return name, "counter", base
-		default:
-			return name, "gauge", base
+	for _, om := range [...]struct{ suffix, want, typ string }{{"_total", "counter", "counter"}, {"_info", "info", "gauge"}, {"_created", "", "gauge"}} { // OpenMetrics
+		base, ok := strings.CutSuffix(name, om.suffix)
+		if t := types[base]; ok && t.hasType && (om.want == "" || t.typ == om.want) {
+			return name, om.typ, base
 		}
 	}
 	return name, "", name
 }
 
+// take puts what an answer says into its families.
+func (m *merger) take(a *answer) {
+	for i := range a.samples {
+		m.add(a, &a.samples[i])
+	}
+}
+
 // add puts a sample into its family.
-func (m *merger) add(in Input, own string, s sample, types, helps map[string]string) {
-	name, typ, declared := placeOf(s.name, types)
-	if boundMissing(&s, name, typ) {
-		m.left(in.Instance, DropBadLine)
+func (m *merger) add(a *answer, s *sample) {
+	if boundMissing(s) {
+		m.left(a.Instance, DropBadLine)
 		return
 	}
-	if addr, ok := s.get(WorkerLabel); ok && addr != "" {
-		of, _ := engine.InstanceOf(addr)
-		switch key, local := m.place(of); {
-		case key == own:
-		case !local:
-			m.left(in.Instance, SkipElsewhere)
-			return
-		case m.answered[key]:
-			m.left(in.Instance, SkipThroughRouter)
+	key := s.hash
+	switch {
+	case s.by < 0:
+		if reason := m.elsewhere(a, s); reason != "" {
+			m.left(a.Instance, reason)
 			return
 		}
-	} else {
-		s.labels = slices.DeleteFunc(s.labels, func(l label) bool { return l.name == WorkerLabel })
-		s.labels = append(s.labels, label{WorkerLabel, in.WorkerAddr})
+	case a.same != nil && s.engine:
+		s.by = a.same.index // what the engine itself has not said stands under its address
+		key += a.same.hash
+		if t, ok := m.series[a.without(s)+a.same.hash]; ok && m.equal(t, s, a) {
+			m.left(a.Instance, SkipSameEngine)
+			return
+		}
+	default:
+		key += a.hash
 	}
-	key := s.key()
-	if m.series[key] {
-		m.left(in.Instance, DropDuplicate)
+	if t, ok := m.series[key]; ok && m.equal(t, s, nil) {
+		m.left(a.Instance, DropDuplicate)
 		return
 	}
-	m.series[key] = true
-	f := m.families[name]
+	m.series[key] = s
+	n := s.inName
+	f := n.family
 	if f == nil {
-		f = &family{name: name}
-		m.families[name] = f
-	}
-	if f.help == "" {
-		f.help = helps[declared]
-	}
-	switch {
-	case typ == "" || typ == "untyped":
-		f.untyped = true
-	case f.typ == "":
-		f.typ = typ
-	case f.typ != typ:
-		f.conflict = true
+		f = m.join(a, n)
 	}
 	f.samples = append(f.samples, s)
+	f.bytes += len(n.name) + len(s.labels) + len(s.rest) + len("{,} \n")
+	if s.by >= 0 {
+		f.bytes += len(m.answers[s.by].suffix)
+	}
+}
+
+// elsewhere tells why a line in which a program speaks for an engine is left out, "" when it is not.
+func (m *merger) elsewhere(a *answer, s *sample) string {
+	var text []byte
+	for rest := s.labels; len(rest) > 0; {
+		var p pair
+		if p, rest = next(rest); string(p.name) == WorkerLabel {
+			text = p.value
+			break
+		}
+	}
+	at, ok := m.places[string(text)]
+	if !ok {
+		of, _ := engine.InstanceOf(string(text))
+		at.key, at.local = m.place(of)
+		m.places[string(text)] = at
+	}
+	switch {
+	case at.key == a.own:
+		return ""
+	case !at.local:
+		return SkipElsewhere
+	case m.answered[at.key]:
+		return SkipThroughRouter
+	}
+	return ""
+}
+
+// join finds the family of a name, to which an answer has a sample to add.
+func (m *merger) join(a *answer, n *inName) *family {
+	f := m.families[n.fam]
+	if f == nil {
+		f = &family{name: n.fam}
+		m.families[n.fam] = f
+	}
+	if f.help == "" {
+		f.help = helpText(a.said[n.declared].help, a.OpenMetrics)
+	}
+	switch {
+	case n.typ == "" || n.typ == "untyped":
+		f.untyped = true
+	case f.typ == "":
+		f.typ = n.typ
+	case f.typ != n.typ:
+		f.conflict = true
+	}
+	n.family = f
+	return f
 }
 
 // boundMissing tells a bucket without a bound, or a quantile that is none: they make a whole answer unreadable.
-func boundMissing(s *sample, fam, typ string) bool {
+func boundMissing(s *sample) bool {
 	switch {
-	case typ == "histogram" && s.name == fam+"_bucket":
-		le, ok := s.get("le")
-		return !ok || !number(le)
-	case typ == "histogram":
-		_, ok := s.get("le")
-		return ok
-	case typ == "summary" && s.name == fam:
-		q, ok := s.get("quantile")
-		return !ok || !number(q)
-	case typ == "summary":
-		_, ok := s.get("quantile")
-		return ok
+	case s.typ == "histogram" && s.bucket:
+		return s.flags&goodBound == 0
+	case s.typ == "histogram":
+		return s.flags&hasBound != 0
+	case s.typ == "summary" && s.name == s.fam:
+		return s.flags&goodQuantile == 0
+	case s.typ == "summary":
+		return s.flags&hasQuantile != 0
 	}
 	return false
 }
@@ -333,7 +566,13 @@ func (m *merger) write() {
 		}
 		return strings.Compare(a.name, b.name)
 	})
+	size := 0
+	for _, f := range list {
+		m.out.Read += len(f.samples)
+		size += f.bytes + 2*len(f.name) + len(f.help) + len("# HELP  \n# TYPE  histogram\n")
+	}
 	var b bytes.Buffer
+	b.Grow(size)
 	for _, f := range list {
 		if f.help != "" {
 			b.WriteString("# HELP " + f.name + " " + f.help + "\n")
@@ -343,12 +582,27 @@ func (m *merger) write() {
 			typ = "untyped"
 		}
 		b.WriteString("# TYPE " + f.name + " " + typ + "\n")
-		for i := range f.samples {
-			f.samples[i].write(&b)
+		for _, s := range f.samples {
+			m.writeSample(&b, s)
 		}
-		m.out.Read += len(f.samples)
 	}
 	m.out.Text = b.Bytes()
+}
+
+// writeSample writes a line as it came, under the name of its engine and with its address.
+func (m *merger) writeSample(b *bytes.Buffer, s *sample) {
+	b.WriteString(s.name)
+	b.WriteByte('{')
+	b.Write(s.labels)
+	if s.by >= 0 {
+		if len(s.labels) > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(m.answers[s.by].suffix)
+	}
+	b.WriteString("} ")
+	b.Write(s.rest)
+	b.WriteByte('\n')
 }
 
 func (m *merger) ordered() []*family {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -135,7 +136,7 @@ func TestMerge(t *testing.T) {
 	promtool, noTool := exec.LookPath("promtool")
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := Merge(tt.inputs, onePlace)
+			m := Merge(tt.inputs, onePlace, nil)
 			var left []string
 			for _, instance := range sorted(m.Left) {
 				for _, reason := range sorted(m.Left[instance]) {
@@ -193,17 +194,40 @@ func FuzzMerge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string, om bool) {
 		one, two := input("1", a), input("2", b)
 		one.OpenMetrics = om
-		m := Merge([]Input{one, two}, onePlace)
+		m := Merge([]Input{one, two}, onePlace, nil)
 		if err := check(m); err != nil {
 			t.Fatalf("%v\n%s", err, m.Text)
 		}
-		again := Merge([]Input{one, two}, onePlace)
+		again := Merge([]Input{one, two}, onePlace, nil)
 		if !bytes.Equal(m.Text, again.Text) {
 			t.Fatal("the same inputs gave another text")
+		}
+		// As one engine, by the configuration or as known from before, nothing is there twice or more often.
+		as := Merge([]Input{one, two}, onePlace, map[string]string{one.Instance: two.Instance})
+		one.Engine, two.Engine = "e", "e"
+		for _, m2 := range []Merged{as, Merge([]Input{one, two}, onePlace, nil)} {
+			if err := check(m2); err != nil {
+				t.Fatalf("%v\n%s", err, m2.Text)
+			}
+			if m2.Read > m.Read {
+				t.Fatalf("%d samples of one engine, %d of two", m2.Read, m.Read)
+			}
 		}
 	})
 }
 
+// Numbers are those of the language's own reader that the text format allows.
+func TestNumber(t *testing.T) {
+	for _, s := range []string{"", "+", "-", ".", "0", "1", "-1", "+1", "1.", ".5", "1.5", "-1.5e3", "1e", "1e+", "1e+5", "1E-05", "e5", ".e5", "1.5.5", "1e5e5", "NaN", "nan", "+NaN", "-NaN", "Inf", "inf", "+Inf", "-inf", "Infinity", "-infinity", "infin", "1x", "0x1", "0x1p1", "1_0", "1e999", " 1", "1 ", "٣"} {
+		_, err := strconv.ParseFloat(s, 64)
+		want := (err == nil || errors.Is(err, strconv.ErrRange)) && !strings.ContainsAny(s, "pPxX_")
+		if got := number([]byte(s)); got != want {
+			t.Errorf("%q: %t, want %t", s, got, want)
+		}
+	}
+}
+
+// BenchmarkMerge joins the answers of the engines of one large node. Those of real workers have their own line.
 func BenchmarkMerge(b *testing.B) {
 	var body bytes.Buffer
 	for family := range 100 {
@@ -212,15 +236,40 @@ func BenchmarkMerge(b *testing.B) {
 			fmt.Fprintf(&body, "sglang:family_%d{model_name=\"m\",tp_rank=\"%d\",pp_rank=\"0\"} %d.5\n", family, i, i)
 		}
 	}
-	var inputs []Input
-	for i := range 8 {
-		inputs = append(inputs, input(fmt.Sprint(30000+i), body.String()))
-	}
-	b.SetBytes(int64(8 * body.Len()))
-	b.ReportAllocs()
-	for b.Loop() {
-		if m := Merge(inputs, onePlace); m.Read != 8000 {
-			b.Fatalf("%d samples", m.Read)
+	run := func(b *testing.B, body []byte, engines int) {
+		var inputs []Input
+		for i := range engines {
+			inputs = append(inputs, input(fmt.Sprint(30000+i), string(body)))
 		}
+		samples := 0
+		b.SetBytes(int64(engines * len(body)))
+		b.ReportAllocs()
+		for b.Loop() {
+			samples = Merge(inputs, onePlace, nil).Read
+		}
+		if samples == 0 || samples%engines != 0 {
+			b.Fatalf("%d samples", samples)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(samples), "ns/sample")
 	}
+	b.Run("8", func(b *testing.B) { run(b, body.Bytes(), 8) })
+	b.Run("64", func(b *testing.B) { run(b, body.Bytes(), 64) })
+	b.Run("64captured", func(b *testing.B) { run(b, captured(b), 64) })
+	b.Run("32engines32workers", func(b *testing.B) {
+		var inputs []Input
+		size := 0
+		for i := range 32 {
+			e := engineSays{"m", 7 + i, 0.31415926535 + float64(i)/7, i}
+			own, passed := e.text()+body.String(), e.passedOn(injectedA)+body.String()
+			size += len(own) + len(passed)
+			inputs = append(inputs, input(fmt.Sprint(30000+i), own), input(fmt.Sprint(8100+i), strings.ReplaceAll(passed, "694d", fmt.Sprintf("%04x", i))))
+		}
+		b.SetBytes(int64(size))
+		b.ReportAllocs()
+		for b.Loop() {
+			if m := Merge(inputs, onePlace, nil); len(m.Same) != 32 {
+				b.Fatalf("%d are the same", len(m.Same))
+			}
+		}
+	})
 }

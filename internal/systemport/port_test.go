@@ -57,7 +57,7 @@ func TestMetricsOverHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(Options{Targets: func() []Target { return targets }, Fetch: httpFetch(&http.Client{Transport: transport}), Machine: NewMachine(fixed), Health: health, Now: fixed})
+	p := New(Options{Targets: func(context.Context) []Target { return targets }, Fetch: httpFetch(&http.Client{Transport: transport}), Machine: NewMachine(fixed), Health: health, Now: fixed})
 	rec := httptest.NewRecorder()
 	req := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
 	req.Header.Set("Accept-Encoding", "gzip")
