@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,8 +29,11 @@ func TestServeForwardPasses(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dir := t.TempDir()
-	args := []string{"serve", "--storage.tsdb.path", dir, "--web.listen-address", "127.0.0.1:0", "--traces.otlp-grpc", "off", "--traces.otlp-http", "off", "--traces.tempo", "off"}
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "rollscope.yaml")
+	if err := os.WriteFile(file, []byte("rollscope:\n  planner: {optimization_target: sla, ttft_ms: 250}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"serve", "--config.file", file, "--storage.tsdb.path", dir, "--web.listen-address", "127.0.0.1:0", "--traces.otlp-grpc", "off", "--traces.otlp-http", "off", "--traces.tempo", "off"}
 	for _, at := range <-began {
 		args = append(args, "--fpm", at)
 	}
@@ -97,6 +103,15 @@ func TestServeForwardPasses(t *testing.T) {
 	}
 	if got := rows(r.url); len(got.Rank) < len(before.Rank) {
 		t.Errorf("the recording has %d rows, before there were %d", len(got.Rank), len(before.Rank))
+	}
+	var then api.Envelope[api.PassAdvice]
+	get(t, r.url, ours+"/passes/advice", nil, &then)
+	if d := then.Data.Deployments; len(d) != 1 || d[0].Target != "sla" || d[0].TTFT != 0.25 || !strings.HasPrefix(d[0].SettingsFrom, "the recording: the configuration, in force since ") {
+		t.Errorf("the recording advises with other settings than the recorder did: %+v", d)
+	}
+	get(t, r.url, ours+"/passes/capacity", url.Values{"isl": {"500"}, "osl": {"200"}}, &capacity)
+	if c := capacity.Data; c.TTFT != 0.25 || c.SettingsFrom != then.Data.Deployments[0].SettingsFrom || c.NamespaceFrom != "it is the only one" {
+		t.Errorf("the recording's capacity: %+v", c)
 	}
 	if code := get(t, r.url, ours+"/passes/live", nil, nil); code != http.StatusNotFound {
 		t.Errorf("passes of a recording's present: %d", code)

@@ -32,12 +32,15 @@ type PassQuery struct {
 
 // CapacityQuery says what is asked of a deployment. Nil is what is measured or configured.
 type CapacityQuery struct {
-	Namespace       string   // "" for the only one
+	Namespace       string   // "" for the busiest, [NoNamespace] for that of passes without one
 	TTFT, ITL       *float64 // seconds
 	ISL, OSL, Hit   *float64
 	Rate            *float64 // requests a second
 	Prefill, Decode *int     // replicas
 }
+
+// NoNamespace is how a question names the passes that say no namespace: those of engines' own sockets.
+const NoNamespace = "-"
 
 // Bounds of the answers.
 const (

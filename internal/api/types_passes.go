@@ -168,19 +168,21 @@ type PassAdvice struct {
 
 // PassDeployment is one namespace's engines as a planner sees them.
 type PassDeployment struct {
-	Namespace  string         `json:"namespace"`
-	Mode       string         `json:"mode"`      // "disagg", "prefill", "decode", "agg"
-	ModeFrom   string         `json:"mode_from"` // "configuration" or why it was taken to be so
-	Target     string         `json:"target"`    // "throughput", "latency", "load", "sla"
-	TTFT       float64        `json:"ttft_target_seconds"`
-	ITL        float64        `json:"itl_target_seconds"`
-	At         string         `json:"at"`
-	Demand     *PassDemand    `json:"demand"` // null while it is not known
-	Load       PassLoop       `json:"load_loop"`
-	Throughput PassLoop       `json:"throughput_loop"`
-	Replicas   map[string]int `json:"replicas"` // that it would scale to; empty: leave all as it is
-	Notes      []string       `json:"notes"`
-	Models     []PassModel    `json:"models"`
+	Namespace string `json:"namespace"`
+	Mode      string `json:"mode"`      // "disagg", "prefill", "decode", "agg"
+	ModeFrom  string `json:"mode_from"` // "configuration" or why it was taken to be so
+	// SettingsFrom is "the configuration", "Dynamo's defaults", or of a recording which of the two, and since when.
+	SettingsFrom string         `json:"settings_from"`
+	Target       string         `json:"target"` // "throughput", "latency", "load", "sla"
+	TTFT         float64        `json:"ttft_target_seconds"`
+	ITL          float64        `json:"itl_target_seconds"`
+	At           string         `json:"at"`
+	Demand       *PassDemand    `json:"demand"` // null while it is not known
+	Load         PassLoop       `json:"load_loop"`
+	Throughput   PassLoop       `json:"throughput_loop"`
+	Replicas     map[string]int `json:"replicas"` // that it would scale to; empty: leave all as it is
+	Notes        []string       `json:"notes"`
+	Models       []PassModel    `json:"models"`
 }
 
 // PassDemand is what comes in, and where that was read.
@@ -271,22 +273,25 @@ type PassDrift struct {
 // PassCapacity is the answer of GET /passes/capacity?namespace=&ttft=&itl=&isl=&osl=&hit=&rate=&prefill=&decode=:
 // what a deployment carries within a promise. What is not given is taken from what is measured.
 type PassCapacity struct {
-	Namespace   string             `json:"namespace"`
-	Namespaces  []string           `json:"namespaces"`
-	TTFT        float64            `json:"ttft_target_seconds"`
-	ITL         float64            `json:"itl_target_seconds"`
-	ISL         *float64           `json:"isl_tokens"`
-	OSL         *float64           `json:"osl_tokens"`
-	HitRate     *float64           `json:"hit_rate"`
-	ShapeFrom   string             `json:"shape_from"`
-	Demand      *float64           `json:"demand_requests_per_second"`
-	DemandFrom  string             `json:"demand_from"`
-	Pools       []PassPoolCapacity `json:"pools"`
-	RPS         *float64           `json:"requests_per_second"` // of the whole; null while it is not known
-	Limiting    string             `json:"limiting"`
-	Meets       bool               `json:"meets"`
-	Reason      string             `json:"reason"` // why there is no answer, "" when there is
-	Assumptions []string           `json:"assumptions"`
+	Namespace string `json:"namespace"`
+	// NamespaceFrom is "the question", or why this one was taken.
+	NamespaceFrom string             `json:"namespace_from"`
+	Namespaces    []string           `json:"namespaces"`    // all of which passes came
+	SettingsFrom  string             `json:"settings_from"` // as in PassDeployment
+	TTFT          float64            `json:"ttft_target_seconds"`
+	ITL           float64            `json:"itl_target_seconds"`
+	ISL           *float64           `json:"isl_tokens"`
+	OSL           *float64           `json:"osl_tokens"`
+	HitRate       *float64           `json:"hit_rate"`
+	ShapeFrom     string             `json:"shape_from"`
+	Demand        *float64           `json:"demand_requests_per_second"`
+	DemandFrom    string             `json:"demand_from"`
+	Pools         []PassPoolCapacity `json:"pools"`
+	RPS           *float64           `json:"requests_per_second"` // of the whole; null while it is not known
+	Limiting      string             `json:"limiting"`
+	Meets         bool               `json:"meets"`
+	Reason        string             `json:"reason"` // why there is no answer, "" when there is
+	Assumptions   []string           `json:"assumptions"`
 }
 
 // PassPoolCapacity is a pool's part of it.

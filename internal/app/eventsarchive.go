@@ -39,6 +39,7 @@ type eventArchive struct {
 	traces   *tracestore.Store
 	logs     *logstore.Store
 	passes   *passstore.Store
+	home     string // DIR/rollscope
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -53,7 +54,7 @@ func openEventArchive(ctx context.Context, dir string, o EventOptions, logger *s
 	if err != nil {
 		return nil, err
 	}
-	a := &eventArchive{}
+	a := &eventArchive{home: home}
 	a.store, err = eventstore.OpenReadOnly(ctx, eventstore.Options{Dir: home, URL: o.URL, Command: command, Logger: logger})
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (a *eventArchive) face(o *api.Options, metrics metricsSource) {
 	if a == nil {
 		return
 	}
-	o.Passes = &passArchive{store: a.passes, metrics: metrics}
+	o.Passes = &passArchive{store: a.passes, metrics: metrics, history: planHistoryIn(a.home)}
 	f := eventFace{store: a.store, logs: a.logs}
 	o.Requests, o.Traces, o.TraceRequest, o.Logs, o.Events = a.requests, a.traces, a.requests.OfTrace, f, f
 }

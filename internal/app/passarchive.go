@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 type passArchive struct {
 	store   *passstore.Store
 	metrics metricsSource
+	history string // the file with the planner's settings
 
 	mu   sync.Mutex
 	last *lastPasses
@@ -28,6 +30,7 @@ type lastPasses struct {
 	part    *passPart
 	plan    *planning
 	workers []planWorker
+	note    string // what to know of the settings, "" nothing
 }
 
 // replayedPasses is how many of the newest rows are read for that.
@@ -51,6 +54,7 @@ func (a *passArchive) end(ctx context.Context) (*lastPasses, error) {
 		return l, nil
 	}
 	l.at = time.Unix(0, rows[len(rows)-1].Time)
+	l.note = l.recall(a.history)
 	if l.part.scraped, err = a.metrics.scrape(ctx, l.at); err != nil {
 		return nil, err
 	}
@@ -58,7 +62,7 @@ func (a *passArchive) end(ctx context.Context) (*lastPasses, error) {
 	for instance, e := range l.part.scraped.info {
 		instances[firstSet(e.Name, instance)] = instance
 	}
-	l.part.pools = newPoolNames(nil)
+	l.part.pools = newPoolNames(l.plan.pools)
 	for i := range rows { // the roles of a namespace are those of all its components
 		l.part.pools.saw(rows[i].Key.Namespace, rows[i].Key.Component)
 	}
@@ -81,6 +85,21 @@ func (a *passArchive) end(ctx context.Context) (*lastPasses, error) {
 	l.plan.refresh(ctx, l.at, l.workers)
 	a.last = l
 	return l, nil
+}
+
+// recall puts the settings in force that the recorder had then; what it returns is to be told.
+func (l *lastPasses) recall(path string) (note string) {
+	h, err := openPlanHistory(path)
+	if err == nil {
+		err = l.plan.recall(h, l.at)
+	}
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the planner's settings of the recording cannot be read: %v; these are Dynamo's defaults", err)
+	case l.plan.origin == defaultSettings:
+		return "the recording does not hold the planner's settings of that time: these are Dynamo's defaults"
+	}
+	return ""
 }
 
 // passOf is the message that a row was.
@@ -132,8 +151,9 @@ func (a *passArchive) Advice(ctx context.Context) (api.PassAdvice, error) {
 	}
 	out, err := l.plan.advice(ctx, l.at, l.workers)
 	for i := range out.Deployments {
-		d := &out.Deployments[i]
-		d.Notes = append(d.Notes, "a recording does not hold the planner's settings: these are Dynamo's defaults")
+		if d := &out.Deployments[i]; l.note != "" {
+			d.Notes = append(d.Notes, l.note)
+		}
 	}
 	return out, err
 }
@@ -144,7 +164,11 @@ func (a *passArchive) Capacity(ctx context.Context, q api.CapacityQuery) (api.Pa
 	if err != nil {
 		return api.PassCapacity{}, err
 	}
-	return l.plan.capacity(ctx, l.at, l.workers, q)
+	out, err := l.plan.capacity(ctx, l.at, l.workers, q)
+	if l.note != "" {
+		out.Assumptions = append(out.Assumptions, l.note)
+	}
+	return out, err
 }
 
 // Burst implements [api.Passes].

@@ -61,6 +61,8 @@ type passPart struct {
 // goroutines.
 type passPlanner interface {
 	prometheus.Collector
+	// remember has settings written down below home from now on.
+	remember(home string)
 	apply(cfg *config.Config) error
 	// observe takes a pass in; it returns words when it noticed that the model of the pool holds no longer.
 	observe(now int64, k fpm.Key, role fpm.Role, p *fpm.Pass, seen fpm.Observation) (changed string)
@@ -115,6 +117,7 @@ func newPassPart(cfg config.ForwardPasses, metrics metricsSource, nameOf func(..
 func openPasses(cfg *config.Config, flags FPMOptions, events *eventstore.Store, dir string, metrics metricsSource, nameOf func(...string) string, plan passPlanner, logger *slog.Logger, reg prometheus.Registerer) (_ *passPart, err error) {
 	p := newPassPart(cfg.Rollscope.ForwardPasses, metrics, nameOf, plan, logger.With("component", "passes"))
 	p.flags = flags
+	plan.remember(filepath.Join(dir, "rollscope"))
 	f := &p.cfg
 	p.store, err = passstore.New(passstore.Options{
 		Events: events, Keep: passstore.Keep(f.Keep), Retention: f.RetentionTime(), State: filepath.Join(dir, "rollscope", "state", "bursts.json"),

@@ -3,9 +3,11 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -28,12 +30,16 @@ type planning struct {
 
 	mu       sync.Mutex // of all below
 	settings planner.Config
-	asked    bool // the settings name a mode
+	asked    bool   // the settings name a mode
+	origin   string // where the settings come from
 	pools    map[string]config.PassPool
 	notes    []api.Warning
 	spaces   map[string]*planSpace // by namespace
 	beyond   int64                 // passes of namespaces beyond the limit
 	gone     map[string]int64      // passes that planners refused before the settings changed, by reason
+	history  *planHistory          // of a recorder: where all that is written down; nil: nowhere
+	damaged  int64                 // histories that could not be read
+	past     map[string]planMode   // of a recording: the modes that its namespaces had
 }
 
 // maxSpaces is how many namespaces are learned of.
@@ -67,7 +73,63 @@ type moment struct {
 }
 
 func newPlanning(metrics metricsSource, log *slog.Logger) *planning {
-	return &planning{metrics: metrics, log: log, settings: planner.Defaults(), spaces: map[string]*planSpace{}, gone: map[string]int64{}}
+	return &planning{metrics: metrics, log: log, settings: planner.Defaults(), origin: defaultSettings, spaces: map[string]*planSpace{}, gone: map[string]int64{}}
+}
+
+// Where settings may come from.
+const (
+	givenSettings   = "the configuration"
+	defaultSettings = "Dynamo's defaults"
+)
+
+// remember writes the settings that are in force from now on, and the modes, down below home.
+func (p *planning) remember(home string) {
+	path := planHistoryIn(home)
+	h, err := openPlanHistory(path)
+	if err != nil {
+		if _, there := os.Stat(path); there == nil {
+			err = errors.Join(err, os.Rename(path, path+".damaged"))
+		}
+		p.log.Error("which settings the planner had cannot be read; the list begins anew, and what there was lies beside it", "err", err, "aside", path+".damaged")
+		h = newPlanHistory(path)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.history = h
+	if err != nil {
+		p.damaged++
+	}
+}
+
+// recall puts the settings in force that held at a time of a recording.
+func (p *planning) recall(h *planHistory, at time.Time) error {
+	s, modes := h.at(at)
+	if s == nil {
+		return nil
+	}
+	cfg, err := s.config(h.path)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	origin := defaultSettings
+	if s.Given {
+		origin = givenSettings
+	}
+	p.settings, p.asked, p.pools, p.past = cfg, s.ModeGiven, s.Pools, modes
+	p.origin = fmt.Sprintf("the recording: %s, in force since %s", origin, s.From.UTC().Format(time.RFC3339))
+	return nil
+}
+
+// note writes down what changed, once there is something that was planned with it.
+func (p *planning) note() {
+	if len(p.spaces) == 0 {
+		return
+	}
+	if err := p.history.save(); err != nil {
+		p.log.Warn("which settings the planner has cannot be written down; a recording would not know them", "err", err)
+	}
 }
 
 // apply puts settings in force. What was learned is kept while neither a setting nor the make-up of the pools
@@ -95,7 +157,13 @@ func (p *planning) apply(cfg *config.Config) error {
 		}
 		p.spaces = map[string]*planSpace{}
 	}
-	p.settings, p.asked, p.pools = settings, asked, pools
+	p.settings, p.asked, p.pools, p.origin = settings, asked, pools, defaultSettings
+	if len(node.Content) > 0 {
+		p.origin = givenSettings
+	}
+	if err := p.history.use(time.Now(), settings, p.origin == givenSettings, asked, pools); err != nil {
+		return fmt.Errorf("rollscope.planner: %w", err)
+	}
 	return nil
 }
 
@@ -152,6 +220,9 @@ func (p *planning) settle(s *planSpace) {
 	mode, from := p.settings.Mode, "the configuration"
 	if !p.asked {
 		mode, from = modeOf(s.roles)
+	}
+	if then, ok := p.past[s.namespace]; ok {
+		mode, from = planner.Mode(then.Mode), then.Why
 	}
 	s.from = from
 	if s.planner != nil && mode == s.mode {
@@ -272,6 +343,7 @@ func (p *planning) refresh(ctx context.Context, now time.Time, workers []planWor
 				s.roles = roles
 				p.settle(s)
 			}
+			p.history.mode(now, n, s.mode, s.from)
 			s.caps, s.capsFrom, s.demand = caps, capsFrom, demand
 			if s.planner != nil {
 				for _, c := range bothPools {
@@ -284,6 +356,9 @@ func (p *planning) refresh(ctx context.Context, now time.Time, workers []planWor
 		}
 		p.mu.Unlock()
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.note()
 }
 
 // bothPools are the pools in the order in which they are told.
@@ -309,7 +384,9 @@ func (p *planning) advice(_ context.Context, now time.Time, workers []planWorker
 	out := api.PassAdvice{}
 	for _, n := range slices.Sorted(maps.Keys(p.spaces)) {
 		if s := p.spaces[n]; s.planner != nil {
-			out.Deployments = append(out.Deployments, s.deployment(now, inNamespace(workers, n)))
+			d := s.deployment(now, inNamespace(workers, n))
+			d.SettingsFrom = p.origin
+			out.Deployments = append(out.Deployments, d)
 		}
 	}
 	return out, nil
@@ -326,8 +403,17 @@ func (p *planning) capacity(_ context.Context, _ time.Time, workers []planWorker
 			s = x
 		}
 	}
+	chosen := "it is the only one"
+	if len(names) > 1 {
+		chosen = fmt.Sprintf("most passes came of it, %d; that may be another soon: name one", s.passes)
+	}
 	if q.Namespace != "" {
-		if s = p.spaces[q.Namespace]; s == nil {
+		chosen = "the question"
+		name := q.Namespace
+		if _, there := p.spaces[name]; !there && name == api.NoNamespace {
+			name = ""
+		}
+		if s = p.spaces[name]; s == nil {
 			hint := "no pass has come at all; GET /api/rollscope/v1/passes says how the sources are"
 			if len(names) > 0 {
 				hint = fmt.Sprintf("passes come of %q", names)
@@ -337,14 +423,14 @@ func (p *planning) capacity(_ context.Context, _ time.Time, workers []planWorker
 	}
 	if s == nil || s.planner == nil {
 		c := p.settings
-		out := api.PassCapacity{TTFT: orElse(q.TTFT, c.TTFT), ITL: orElse(q.ITL, c.ITL), Namespaces: names, Reason: "no forward pass has come yet"}
+		out := api.PassCapacity{TTFT: orElse(q.TTFT, c.TTFT), ITL: orElse(q.ITL, c.ITL), Namespaces: names, SettingsFrom: p.origin, Reason: "no forward pass has come yet"}
 		if s != nil {
-			out.Namespace, out.Reason = s.namespace, s.problem
+			out.Namespace, out.NamespaceFrom, out.Reason = s.namespace, chosen, s.problem
 		}
 		return out, nil
 	}
 	out := s.capacity(inNamespace(workers, s.namespace), q)
-	out.Namespaces = names
+	out.Namespaces, out.NamespaceFrom, out.SettingsFrom = names, chosen, p.origin
 	return out, nil
 }
 
@@ -362,6 +448,9 @@ func (p *planning) drops() (out []api.Drop) {
 	sums := maps.Clone(p.gone)
 	if p.beyond > 0 {
 		sums["too_many_namespaces"] = p.beyond
+	}
+	if p.damaged > 0 {
+		sums["damaged_settings"] = p.damaged
 	}
 	for _, s := range p.spaces {
 		for _, reasons := range s.refused {

@@ -1236,6 +1236,8 @@ export interface PassDeployment {
   mode: string;
   /** "configuration" or why it was taken to be so */
   mode_from: string;
+  /** SettingsFrom is "the configuration", "Dynamo's defaults", or of a recording which of the two, and since when. */
+  settings_from: string;
   /** "throughput", "latency", "load", "sla" */
   target: string;
   ttft_target_seconds: number;
@@ -1358,7 +1360,12 @@ export interface PassDrift {
  */
 export interface PassCapacity {
   namespace: string;
+  /** NamespaceFrom is "the question", or why this one was taken. */
+  namespace_from: string;
+  /** all of which passes came */
   namespaces: string[];
+  /** as in PassDeployment */
+  settings_from: string;
   ttft_target_seconds: number;
   itl_target_seconds: number;
   isl_tokens: number | null;

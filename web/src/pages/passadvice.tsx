@@ -7,6 +7,7 @@ import { brief, grouped, plural } from "../format/number";
 import { known, plain, rate, seconds } from "../passes/words";
 import { hasEngines } from "../state/passes";
 import { useResource, type Resource } from "../state/resource";
+import { namespaceWord } from "./passcapacity";
 
 export const useAdvice = (p: api.ForwardPasses | undefined): Resource<api.Envelope<api.PassAdvice>> =>
   useResource(hasEngines(p) ? "passes advice" : null, "", (abort) => get<api.PassAdvice>("/passes/advice", {}, abort));
@@ -32,7 +33,7 @@ export function AdvicePanel({ res, namespace }: { res: Resource<api.Envelope<api
         <div class="advice-others">
           {others.map((d) => (
             <div key={d.namespace}>
-              <Link patch={{ namespace: d.namespace }} title="its capacity and advice">{d.namespace || "(no namespace)"}</Link>{" "}
+              <Link patch={{ namespace: namespaceWord(d.namespace) }} title="its capacity and advice">{d.namespace || "(no namespace)"}</Link>{" "}
               <span class="sec">{toWords(d)}</span>
             </div>
           ))}
@@ -55,6 +56,7 @@ function Deployment({ d, many }: { d: api.PassDeployment; many: boolean }) {
         {many && <b>{d.namespace} </b>}
         mode {d.mode} <span class="mut" title={d.mode_from}>({d.mode_from})</span>, target {d.target}: <b>{toWords(d)}</b>
       </p>
+      <p class="mut">settings: {d.settings_from}</p>
       <Loop name="Load" loop={d.load_loop} />
       <Loop name="Throughput" loop={d.throughput_loop} />
       {(d.notes ?? []).map((n) => <p class="mut" key={n}>{n}</p>)}

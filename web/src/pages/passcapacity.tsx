@@ -1,5 +1,5 @@
 // What the fleet carries within a promise, what it carries now, and which pool holds it back.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type * as api from "../api/types";
 import { Badge, ErrorBox, LoadingBar, StaleNote } from "../components/state";
@@ -14,6 +14,9 @@ function askedOf(v: View): Record<"ttft" | "itl" | "isl" | "osl" | "rate" | "pre
   return { ttft: target(v.goalTTFT), itl: target(v.goalITL), isl: amount(v.isl), osl: amount(v.osl), rate: amount(v.rate), prefill: amount(v.prefill, true), decode: amount(v.decode, true) };
 }
 
+/** A namespace as the URL and a question name it: passes of engines' own sockets have none. */
+export const namespaceWord = (namespace: string): string => namespace || "-";
+
 /** The answer for the deployment that the URL names, else for the one that the server takes. */
 export function useCapacity(enabled: boolean): Resource<api.Envelope<api.PassCapacity>> {
   const v = view.value;
@@ -23,7 +26,13 @@ export function useCapacity(enabled: boolean): Resource<api.Envelope<api.PassCap
   const taken = useRef("");
   const query = { namespace: v.namespace || taken.current, ...asked };
   const res = useResource(enabled ? `capacity ${v.namespace}` : null, JSON.stringify(query), (abort) => get<api.PassCapacity>("/passes/capacity", query, abort), bad);
-  taken.current ||= res.value?.data.namespace ?? "";
+  const c = res.value?.data;
+  if (c && !taken.current) taken.current = namespaceWord(c.namespace);
+  // Of several the URL says which, so that who opens it later sees the same one.
+  const several = (c?.namespaces ?? []).length > 1 && !v.namespace;
+  useEffect(() => {
+    if (several) change({ namespace: taken.current }, "replace");
+  }, [several]);
   return res;
 }
 
@@ -32,7 +41,7 @@ export function CapacityPanel({ res, advice, enabled }: { res: Resource<api.Enve
   const asked = askedOf(v);
   const namespaces = (advice.value?.data.deployments ?? []).map((d) => d.namespace);
   const c = res.value?.data;
-  const namespace = v.namespace || (c?.namespace ?? "");
+  const namespace = v.namespace || (c ? namespaceWord(c.namespace) : "");
   const list = useMemo(() => [...new Set([...namespaces, ...(c?.namespaces ?? [])])].sort(), [namespaces.join(), c]);
   return (
     <section class="panel pass-capacity" aria-label="capacity" data-state={!c ? "loading" : c.requests_per_second === null ? "unknown" : "value"}>
@@ -42,7 +51,7 @@ export function CapacityPanel({ res, advice, enabled }: { res: Resource<api.Enve
         <span class="sp" />
         {(v.goalTTFT || v.goalITL || v.isl || v.osl || v.rate || v.prefill || v.decode) && <button type="button" class="quiet" title="as measured and configured" onClick={() => change({ goalTTFT: "", goalITL: "", isl: "", osl: "", rate: "", prefill: "", decode: "" }, "replace")}>reset</button>}
         {list.length > 1 && (
-          <select aria-label="deployment" value={namespace} onChange={(e) => change({ namespace: e.currentTarget.value }, "replace")}>{list.map((n) => <option key={n} value={n}>{n || "(no namespace)"}</option>)}</select>
+          <select aria-label="deployment" title={c && `this one: ${c.namespace_from}`} value={namespace} onChange={(e) => change({ namespace: e.currentTarget.value }, "replace")}>{list.map((n) => <option key={n} value={namespaceWord(n)}>{n || "(no namespace)"}</option>)}</select>
         )}
         {res.error && c && <StaleNote res={res} />}
       </header>
@@ -121,6 +130,7 @@ function Answer({ c }: { c: api.PassCapacity }) {
         {c.limiting && <div><dt>limited by</dt><dd>the {c.limiting} pool{limit?.engine ? `: ${boundWords(limit.engine.bound)}` : ""}</dd></div>}
         <div><dt>requests</dt><dd title={c.shape_from}>{known(c.isl_tokens, (n) => grouped(Math.round(n), 0))} in, {known(c.osl_tokens, (n) => grouped(Math.round(n), 0))} out{c.hit_rate !== null && c.hit_rate > 0 ? `, ${brief(c.hit_rate * 100)} % cached` : ""}{c.shape_from && <span class="mut"> · {c.shape_from}</span>}</dd></div>
         {c.demand_from && <div><dt>demand</dt><dd class="mut" title={c.demand_from}>{c.demand_from}</dd></div>}
+        {c.settings_from && <div><dt>settings</dt><dd class="mut" title={c.settings_from}>{c.settings_from}</dd></div>}
       </dl>
       {(c.pools ?? []).map((p) => <PoolBox key={p.component} p={p} c={c} />)}
       {(c.assumptions ?? []).length > 0 && (

@@ -14,7 +14,7 @@ import { alarms, hasEngines, hasPasses, usePasses } from "../state/passes";
 import type { Resource } from "../state/resource";
 import { change, view } from "../state/view";
 import { AdvicePanel, useAdvice } from "./passadvice";
-import { CapacityPanel, useCapacity } from "./passcapacity";
+import { CapacityPanel, namespaceWord, useCapacity } from "./passcapacity";
 import { CloudPanel } from "./passcloud";
 import { BurstsPanel, QueuesPanel, RanksPanel, SourcesPanel } from "./passtables";
 import { StripPanel } from "./passstrip";
@@ -41,7 +41,7 @@ export function Passes() {
   const advice = useAdvice(res.value?.data);
   const p = res.value?.data;
   const capacity = useCapacity(hasEngines(p));
-  const namespace = v.namespace || capacity.value?.data.namespace || "";
+  const namespace = v.namespace === namespaceWord("") ? "" : v.namespace || capacity.value?.data.namespace || "";
   const engines = useMemo(() => p?.engines ?? [], [p]);
   const live = isLive.value;
   useEffect(() => () => model.stop(), [model]);
