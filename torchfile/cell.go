@@ -115,7 +115,7 @@ type node struct {
 	aux   uint64  // of a run: where it ends; of a tuple or object: where its first part begins
 	ref   cellRef // first cell; of a run: where it begins in the source
 	n     uint32  // cells (a dict has two per entry); of a run: elements
-	size  uint32  // cells reserved at ref
+	size  uint32  // cells reserved at ref; of a run: the sum of its elements + 1, 0 when that is not known
 	ext   uint32  // index into Doc.ext, 0 for none
 	kind  Kind
 	flags uint8

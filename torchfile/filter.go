@@ -212,10 +212,10 @@ loop:
 		switch op {
 		case opMark:
 			if len(k.st) > 0 && pos+1 < end && runInfo[data[pos+1]] != 0 {
-				stop, n, _ := m.scanRun(pos+1, end)
-				if stop < end && data[stop] == opAppends && cellKind(k.st[len(k.st)-1].a) == ckDeferred {
-					d.ops += int64(n)
-					pos = stop + 1
+				run := m.scanRun(pos+1, end)
+				if run.end < end && data[run.end] == opAppends && cellKind(k.st[len(k.st)-1].a) == ckDeferred {
+					d.ops += int64(run.n)
+					pos = run.end + 1
 					continue
 				}
 			}

@@ -103,6 +103,17 @@ var opPush = [256]uint8{
 	opExt1: 2, opExt2: 3, opExt4: 5, opNextBuffer: 1,
 }
 
+// opSize is the size of the opcodes of fixed size but MARK and STOP; 0 for all others.
+var opSize = [256]uint8{
+	opBinInt1: 2, opBinInt2: 3, opBinInt: 5, opBinFloat: 9, opNone: 1, opNewTrue: 1, opNewFalse: 1,
+	opEmptyList: 1, opEmptyDict: 1, opEmptyTuple: 1, opEmptySet: 1, opExt1: 2, opExt2: 3, opExt4: 5,
+	opBinGet: 2, opLongBinGet: 5, opBinPut: 2, opLongBinPut: 5, opMemoize: 1, opProto: 2, opFrame: 9,
+	opPop: 1, opPopMark: 1, opDup: 1, opAppend: 1, opAppends: 1, opSetItem: 1, opSetItems: 1, opAddItems: 1,
+	opTuple: 1, opTuple1: 1, opTuple2: 1, opTuple3: 1, opList: 1, opDict: 1, opFrozenSet: 1,
+	opReduce: 1, opBuild: 1, opObj: 1, opNewObj: 1, opNewObjEx: 1, opStackGlobal: 1, opBinPersID: 1,
+	opNextBuffer: 1, opReadonlyBuffer: 1,
+}
+
 // opNames are the opcodes' names in CPython's pickletools.
 var opNames = [256]string{
 	opMark:            "MARK",

@@ -2,15 +2,21 @@ package torchfile
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
 	"runtime"
 )
 
-// scout goes ahead of a scan in a goroutine of its own. It has the pages mapped, which costs a fault
-// each when the scan meets them, and walks the runs of numbers that it finds there, which are most of
+// scout goes ahead of a scan in a goroutine of its own and walks the runs of numbers, which are most of
 // a dump. Where a run begins it can only guess (it knows nothing of what the bytes around mean), but
 // what it found is a fact about the bytes: where the scan meets a run that begins there, it takes the
 // answer in place of walking. Pages that the scan is done with it gives back. The scan never waits for
 // the scout.
+//
+// The scout reads the file into a buffer that stays in the processor's cache. Through the map the same
+// bytes cost several times as much, since each page of it is entered into the page tables and taken
+// out again for one look. So the scan should not look at a run at all: batches that follow each
+// other are one answer.
 type scout struct {
 	f         *File
 	src       []byte
@@ -21,18 +27,21 @@ type scout struct {
 	found     chan []foundRun
 	runs      []foundRun // taken from found, those before the scan's position left out
 	alone     bool       // there is one processor: only the pages are worth it
-	prevented bool       // the file changes under the map
+	prevented bool       // the file cannot be read, or became shorter
 }
 
-// foundRun is a run of numbers: what scanRun returns for start.
+// foundRun is a run of numbers: what scanRun returns for start, or, when an APPENDS stands at end, for
+// the last of several batches, with the elements of all.
 type foundRun struct {
 	start, end, n int
 	what          uint8
+	sum           int64 // of elements that are all BININT1; -1 for others
 }
 
 const (
+	scoutPage   = 4 << 10
 	readAhead   = 8 << 20
-	scoutWindow = 1 << 20
+	scoutWindow = 256 << 10
 	// scoutLeast is how many elements a run has that is worth keeping; what looks like a shorter one is
 	// as a rule text with a parenthesis in it.
 	scoutLeast = 64
@@ -79,21 +88,43 @@ func (s *scout) stop() {
 
 func (s *scout) work() {
 	defer close(s.done)
-	pos := 0
+	var buf []byte
+	r := runFinder{inStep: true} // the pickle begins with an opcode
+	asked := 0
+	seen := byte(0)
 	for w := range s.windows {
 		select {
 		case b := <-s.behind:
 			dropPages(s.f.mapped, b[0], b[1])
 		default:
 		}
-		populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
-		if s.alone || s.prevented {
+		if s.alone {
+			populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
 			continue
 		}
-		pos = max(pos, w[0])
-		var runs []foundRun
+		if w[0] > asked && w[0] > r.pos { // the scan was faster
+			r = runFinder{pos: w[0]}
+		}
+		asked = w[1]
+		if s.prevented || r.pos >= w[1] {
+			continue
+		}
+		if n := w[1] - r.pos; cap(buf) < n {
+			buf = make([]byte, n, n+scoutWindow/4)
+		} else {
+			buf = buf[:n]
+		}
+		if n, _ := s.f.r.ReadAt(buf, int64(s.f.pickleAt+r.pos)); n < len(buf) {
+			s.prevented = true // the scan meets it by itself
+			continue
+		}
+		r.pages = r.pages[:0]
+		runs := r.find(buf, w[1] == len(s.src))
+		populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
 		s.prevented = s.f.Guard(func() error {
-			runs, pos = findRuns(s.src, pos, w[1])
+			for _, p := range r.pages {
+				seen ^= s.src[p*scoutPage]
+			}
 			return nil
 		}) != nil
 		select {
@@ -103,37 +134,122 @@ func (s *scout) work() {
 	}
 }
 
-// findRuns returns what look like runs behind a MARK that stands in [pos, to), and where to go on.
-func findRuns(b []byte, pos, to int) ([]foundRun, int) {
-	var runs []foundRun
-	for pos < to {
-		at := bytes.IndexByte(b[pos:to], opMark)
-		if at < 0 {
-			return runs, to
-		}
-		pos += at + 1
-		if pos >= len(b) || runInfo[b[pos]] == 0 && b[pos] != opLong1 {
-			continue
-		}
-		end, n, what := scanRun(b, pos)
-		if n < scoutLeast {
-			continue
-		}
-		runs = append(runs, foundRun{pos, end, n, what})
-		pos = end
-	}
-	return runs, pos
+// runFinder looks for runs in a pickle that it is given piece by piece.
+type runFinder struct {
+	pos int // how far it is
+	// inStep says that an opcode begins at pos. As long as all are understood, strings are stepped over and
+	// not looked into. Otherwise, and when the steps lead to what is no opcode, it looks at every byte that
+	// is a MARK, until one of them has a run behind it, at whose end the steps begin.
+	inStep bool
+	open   bool     // pos is within a batch
+	batch  foundRun // that batch, as far as it is known
+	whole  foundRun // the batches before it, n = 0 when there are none
+	pages  []int    // where opcodes are that are in no run
 }
 
-// run is scanRun(s.src, pos) for positions that never decrease.
-func (s *scout) run(pos int) (end, n int, what uint8) {
+// find returns what look like runs that end in b, which begins at r.pos. last says that nothing follows b.
+func (r *runFinder) find(b []byte, last bool) (runs []foundRun) {
+	base := r.pos
+	pos := 0
+	defer func() { r.pos = base + pos }()
+	for pos < len(b) {
+		if r.open {
+			end, n, what := scanRun(b, pos)
+			r.batch.add(b, pos, end, n, what)
+			r.batch.end = base + end
+			if pos = end; !last && len(b)-pos < 16 {
+				return runs // what follows may be the rest of it
+			}
+			if pos < len(b) && b[pos] == opAppends {
+				r.whole.join(r.batch)
+				if pos+2 < len(b) && b[pos+1] == opMark && startsRun(b[pos+2]) {
+					pos += 2
+					r.batch = foundRun{start: base + pos}
+					continue
+				}
+				r.batch.n = 0
+			}
+			for _, run := range [...]foundRun{r.whole, r.batch} {
+				if run.n >= scoutLeast {
+					runs = append(runs, run)
+					r.inStep = true
+				}
+			}
+			r.open, r.whole = false, foundRun{}
+			continue
+		}
+		if !r.inStep {
+			at := bytes.IndexByte(b[pos:], opMark)
+			if at < 0 {
+				pos = len(b)
+				return runs
+			}
+			pos += at
+		}
+		if !last && len(b)-pos < 16 {
+			return runs
+		}
+		if p := (base + pos) / scoutPage; len(r.pages) == 0 || r.pages[len(r.pages)-1] != p {
+			r.pages = append(r.pages, p)
+		}
+		op := b[pos]
+		switch size := int(opSize[op]); {
+		case op == opMark:
+			if pos++; pos < len(b) && startsRun(b[pos]) {
+				r.open, r.batch = true, foundRun{start: base + pos}
+			}
+		case size != 0:
+			pos += size
+		case op == opBinUnicode && pos+5 <= len(b):
+			pos += 5 + int(binary.LittleEndian.Uint32(b[pos+1:]))
+		case (op == opShortBinUnicode || op == opLong1) && pos+2 <= len(b):
+			pos += 2 + int(b[pos+1])
+		default:
+			r.inStep = false
+		}
+	}
+	return runs
+}
+
+func startsRun(op byte) bool { return runInfo[op] != 0 || op == opLong1 }
+
+// add takes n more elements, which stand in b[from:to].
+func (r *foundRun) add(b []byte, from, to, n int, what uint8) {
+	if n == 0 {
+		return
+	}
+	r.n += n
+	r.what |= what
+	if r.sum >= 0 && to-from == 2*n && what == runInt && r.sum <= math.MaxInt32 {
+		r.sum += sumRunInts(b, from, to)
+	} else {
+		r.sum = -1
+	}
+}
+
+// join appends a batch.
+func (r *foundRun) join(batch foundRun) {
+	if r.n == 0 {
+		*r = batch
+		return
+	}
+	r.end, r.n, r.what = batch.end, r.n+batch.n, r.what|batch.what
+	if r.sum >= 0 && batch.sum >= 0 {
+		r.sum += batch.sum
+	} else {
+		r.sum = -1
+	}
+}
+
+// run is scanRun(s.src, pos) for positions that never decrease, or several batches; see foundRun.
+func (s *scout) run(pos int) foundRun {
 	for {
 		for len(s.runs) > 0 && s.runs[0].start < pos {
 			s.runs = s.runs[1:]
 		}
 		if len(s.runs) > 0 {
 			if r := &s.runs[0]; r.start == pos {
-				return r.end, r.n, r.what
+				return *r
 			}
 			break
 		}
@@ -144,5 +260,6 @@ func (s *scout) run(pos int) (end, n int, what uint8) {
 		}
 		break
 	}
-	return scanRun(s.src, pos)
+	end, n, what := scanRun(s.src, pos)
+	return foundRun{start: pos, end: end, n: n, what: what, sum: -1}
 }

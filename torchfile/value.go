@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/big"
+	"slices"
 )
 
 // Value is a value of a [Doc]: a small handle that is passed by value. The zero Value has kind
@@ -216,6 +217,26 @@ func (v Value) RawStr() []byte {
 	return v.d.rawBytes(c)
 }
 
+// AppendStr appends the bytes of a string from byte from on to dst, and nothing of anything else. Where it
+// can it reads them from the file: for bytes that nobody has looked at yet that costs less than their
+// pages in the map do.
+func (v Value) AppendStr(dst []byte, from int) []byte {
+	c := v.val()
+	if c.kind() != ckStr || from < 0 || uint64(from) >= c.b {
+		return dst
+	}
+	n := int(c.b) - from
+	if f := v.d.f; f.mapped != nil && f.pickleAt >= 0 && c.sub()&subExtra == 0 && n >= scoutPage {
+		at := len(dst)
+		dst = slices.Grow(dst, n)[:at+n]
+		if got, _ := f.r.ReadAt(dst[at:], int64(f.pickleAt+c.off()+from)); got == n {
+			return dst
+		}
+		dst = dst[:at]
+	}
+	return append(dst, v.d.rawBytes(c)[from:]...)
+}
+
 // Is says that v is the string s.
 func (v Value) Is(s string) bool {
 	c := v.val()
@@ -377,6 +398,9 @@ func (v Value) SumInts() (sum int64, ok bool) {
 	if n.flags&flagRun != 0 {
 		if n.what&(runFloat|runNone) != 0 {
 			return 0, false
+		}
+		if n.size != 0 {
+			return int64(n.size) - 1, true
 		}
 		return sumRunInts(v.d.src, int(n.ref), int(n.aux)), true
 	}

@@ -364,28 +364,37 @@ func (m *machine) packed(pos, end int, steps *int) int {
 	if l.kind != KindList || l.flags&flagAtStart != 0 || l.role == roleTarget || (l.n != 0 && (l.flags&flagRun == 0 || !m.follows(l, pos))) {
 		return 0
 	}
-	stop, count, what := m.scanRun(pos+1, end)
+	run := m.scanRun(pos+1, end)
+	stop, count := run.end, run.n
 	*steps += 1
 	m.d.ops += int64(count)
 	if count == 0 || stop >= end || m.data[stop] != opAppends || int(l.n)+count > math.MaxInt32 {
 		return 0
 	}
-	if l.n == 0 {
+	switch {
+	case l.n == 0:
 		l.ref, l.size = cellRef(pos+1), 0
 		l.flags |= flagRun
+		if run.sum >= 0 && run.sum < math.MaxUint32 {
+			l.size = uint32(run.sum) + 1
+		}
+	default:
+		l.size = 0
 	}
 	l.aux = uint64(stop)
 	l.n += uint32(count)
-	l.what |= what
+	l.what |= run.what
 	return stop + 1
 }
 
-// scanRun is [scanRun], as the scout knows it already.
-func (m *machine) scanRun(pos, end int) (stop, n int, what uint8) {
+// scanRun is the run of numbers that begins at pos, as the scout knows it already; its batches that
+// follow, too, when each is closed by APPENDS.
+func (m *machine) scanRun(pos, end int) foundRun {
 	if m.ahead != nil && end == len(m.data) {
 		return m.ahead.run(pos)
 	}
-	return scanRun(m.data[:end], pos)
+	stop, n, what := scanRun(m.data[:end], pos)
+	return foundRun{start: pos, end: stop, n: n, what: what, sum: -1}
 }
 
 // follows says that pos comes right after the run of l, but for a frame header.
@@ -416,9 +425,10 @@ func (m *machine) packOne(l *node, s slot, pos int) bool {
 		return false
 	}
 	if l.n == 0 {
-		l.ref, l.size = cellRef(p), 0
+		l.ref = cellRef(p)
 		l.flags |= flagRun
 	}
+	l.size = 0
 	l.aux = uint64(pos)
 	l.n++
 	return true

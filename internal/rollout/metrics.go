@@ -156,7 +156,7 @@ func (m *Metrics) Add(s *Sample) {
 	if name := m.dataset(s); name != "" || m.opts.Eval {
 		set = m.datasetAcc(name)
 	}
-	f.surrogate = m.texts.add(s.Raw.Field("response").RawStr(), m.all, set)
+	f.surrogate = m.texts.add(s.Raw.Field("response"), m.all, set)
 	m.all.add(f)
 	if set != nil {
 		set.add(f)

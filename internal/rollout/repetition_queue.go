@@ -1,5 +1,7 @@
 package rollout
 
+import "github.com/rollscope/rollscope/torchfile"
+
 // repetitionQueue judges responses beside the goroutine that reads the dump: in a dump of long texts
 // this is most of the metrics' work. Texts are copied in batches; a batch is judged by one goroutine,
 // which ends with it, and its verdicts are counted when the next one is full or somebody asks.
@@ -13,7 +15,7 @@ type repetitionQueue struct {
 // repetitionBatch is some texts, one after another.
 type repetitionBatch struct {
 	text    []byte
-	ends    []int
+	places  [][2]int         // of each in text
 	accs    [][2]*rolloutAcc // whom a text's verdict counts for; the second may be nil
 	repeats []bool
 }
@@ -21,23 +23,32 @@ type repetitionBatch struct {
 const batchBytes = 512 << 10
 
 // add takes the response of a sample. bad says that slime could not encode it.
-func (q *repetitionQueue) add(response []byte, a, b *rolloutAcc) (bad bool) {
-	if len(response) <= repetitionWindow {
-		return false // code points are at most as many as bytes
-	}
-	tail, long := lastCodePoints(response, repetitionWindow)
-	if !long {
+func (q *repetitionQueue) add(response torchfile.Value, a, b *rolloutAcc) (bad bool) {
+	if response.Kind() != torchfile.KindStr {
 		return false
 	}
-	if hasSurrogate(tail) {
-		return true
+	n := response.Len()
+	if n <= repetitionWindow {
+		return false // code points are at most as many as bytes
 	}
 	if q.fill == nil {
 		q.fill = &repetitionBatch{}
 	}
 	f := q.fill
-	f.text = append(f.text, tail...)
-	f.ends = append(f.ends, len(f.text))
+	at := len(f.text)
+	from := max(0, n-4*repetitionWindow) // as far as so many code points of valid text may reach
+	f.text = response.AppendStr(f.text, from)
+	tail, more := lastCodePoints(f.text[at:], repetitionWindow)
+	if !more && from > 0 { // or there are just so many, or it is no valid text
+		tail, more = lastCodePoints(response.RawStr(), repetitionWindow)
+		f.text = append(f.text[:at], tail...)
+		tail = f.text[at:]
+	}
+	if bad = more && hasSurrogate(tail); !more || bad {
+		f.text = f.text[:at]
+		return bad
+	}
+	f.places = append(f.places, [2]int{len(f.text) - len(tail), len(f.text)})
 	f.accs = append(f.accs, [2]*rolloutAcc{a, b})
 	if len(f.text) >= batchBytes {
 		q.start()
@@ -74,21 +85,19 @@ func (q *repetitionQueue) join() {
 			}
 		}
 	}
-	*b = repetitionBatch{text: b.text[:0], ends: b.ends[:0], accs: b.accs[:0], repeats: b.repeats[:0]}
+	*b = repetitionBatch{text: b.text[:0], places: b.places[:0], accs: b.accs[:0], repeats: b.repeats[:0]}
 }
 
 // wait judges everything that was added.
 func (q *repetitionQueue) wait() {
-	if q.fill != nil && len(q.fill.ends) > 0 {
+	if q.fill != nil && len(q.fill.places) > 0 {
 		q.start()
 	}
 	q.join()
 }
 
 func (b *repetitionBatch) judge(z *zlibSizer) {
-	from := 0
-	for _, end := range b.ends {
-		b.repeats = append(b.repeats, z.repeats(b.text[from:end]))
-		from = end
+	for _, at := range b.places {
+		b.repeats = append(b.repeats, z.repeats(b.text[at[0]:at[1]]))
 	}
 }

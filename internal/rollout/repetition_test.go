@@ -2,9 +2,14 @@ package rollout
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rollscope/rollscope/torchfile"
 )
 
 // referenceText is text() of make_reference.py.
@@ -84,6 +89,26 @@ func TestSizeEqualsZlib(t *testing.T) {
 	}
 }
 
+// strValue is a string as a dump has it, in a file that is mapped.
+func strValue(t *testing.T, text string) torchfile.Value {
+	t.Helper()
+	b := binary.LittleEndian.AppendUint32([]byte("\x80\x02X"), uint32(len(text)))
+	path := filepath.Join(t.TempDir(), "text.pkl")
+	if err := os.WriteFile(path, append(append(b, text...), '.'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := torchfile.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	d, err := f.Load(torchfile.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Root()
+}
+
 func TestRepetition(t *testing.T) {
 	prose := string(referenceText(7, "words", 30000, 3000))
 	surrogate := "\xed\xa0\x80"
@@ -100,6 +125,11 @@ func TestRepetition(t *testing.T) {
 		{"10,000 code points of 3 bytes", strings.Repeat("等", 10000), false, false},
 		{"10,001 code points of 3 bytes", strings.Repeat("等", 10001), true, false},
 		{"4 bytes", strings.Repeat("😀!", 6000), true, false},
+		{"4 bytes and one more", strings.Repeat("😀", 10001), true, false},
+		{"10,000 code points of 4 bytes", strings.Repeat("😀", 10000), false, false},
+		{"a long loop behind prose", prose + prose + strings.Repeat("等待, ", 9000), true, false},
+		{"no valid text, 10,000 code points", strings.Repeat("a"+strings.Repeat("\x80", 5), 10000), false, false},
+		{"no valid text, 10,001", strings.Repeat("a"+strings.Repeat("\x80", 5), 10001), true, false},
 		{"a surrogate that is looked at", strings.Repeat("a", 10001) + surrogate, false, true},
 		{"a surrogate before", surrogate + strings.Repeat("a", 10001), true, false},
 		{"a surrogate in a short text", surrogate, false, false},
@@ -107,7 +137,7 @@ func TestRepetition(t *testing.T) {
 	} {
 		var q repetitionQueue
 		var a rolloutAcc
-		bad := q.add([]byte(c.text), &a, nil)
+		bad := q.add(strValue(t, c.text), &a, nil)
 		q.wait()
 		if got := a.repeats == 1; got != c.want || bad != c.bad {
 			t.Errorf("%s: %v %v", c.name, got, bad)
@@ -116,7 +146,7 @@ func TestRepetition(t *testing.T) {
 }
 
 func TestRepetitionOfManyBatches(t *testing.T) {
-	loop, prose := []byte(strings.Repeat("wait, ", 2000)), referenceText(7, "words", 12000, 3000)
+	loop, prose := strValue(t, strings.Repeat("wait, ", 2000)), strValue(t, string(referenceText(7, "words", 12000, 3000)))
 	var q repetitionQueue
 	var all, odd rolloutAcc
 	const n = 500
