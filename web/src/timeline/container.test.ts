@@ -2,7 +2,8 @@ import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { ContainerError, decode, decodeColumn, fromBase64, Strings, type ColumnHead, type Head } from "./container";
 import { encode, step, toBase64, untraced, oneRow } from "./testdata";
-import { readRows, readTable } from "./table";
+import { LocalSource } from "./source";
+import { readRows, readTable, readWhole } from "./table";
 
 const golden = new URL("../../../internal/timeline/testdata/container/", import.meta.url).pathname;
 
@@ -12,7 +13,7 @@ describe("containers of the Go writer", () => {
   test.each(files)("%s is read as the golden file says", async (file) => {
     const c = await decode(new Uint8Array(readFileSync(golden + file)));
     const want = JSON.parse(readFileSync(golden + file.replace(/rtc$/, "json"), "utf8")) as { head: Record<string, unknown>; columns: Record<string, unknown[]>; attrs: unknown; details: unknown };
-    expect([...c.columns.keys()].sort()).toEqual(Object.keys(want.columns).sort());
+    expect([...c.columns].map(([name]) => name).sort()).toEqual(Object.keys(want.columns).sort());
     for (const [name, col] of c.columns) {
       const got: unknown[] = [];
       for (let i = 0; i < col.length; i++) {
@@ -41,6 +42,31 @@ describe("encodings", () => {
     ["ov", [0, 1, 2, 3, 0x82, 0x01], 5, [NaN, 0, -1, 1, -65]],
   ] as const)("%s", (enc, data, n, want) => {
     expect([...(column("f64", enc, n, [...data]) as Float64Array)]).toEqual([...want]);
+  });
+  // Nearly all of one byte: read by runs.
+  test.each([
+    ["none longer", []],
+    ["the first", [0]],
+    ["the last", [199]],
+    ["neighbours", [70, 71, 72]],
+    ["scattered", [3, 8, 64, 129, 130, 190]],
+  ] as const)("runs of one byte: %s", (_, longer) => {
+    for (const [type, enc] of [["u8", "uv"], ["u16", "uv"], ["u32", "uv"], ["f64", "uv"], ["i32", "zv"], ["f64", "zv"]] as const) {
+      for (const n of [200, 201, 202, 203]) {
+        const want = Array.from({ length: n }, (_, i) => ((longer as readonly number[]).includes(i) ? (type === "u8" ? 128 + i % 100 : 300 + 71 * i) : (i * 37) % 64) * (enc === "zv" && i % 2 === 1 ? -1 : 1));
+        const bytes = want.flatMap((v) => {
+          let u = enc === "zv" ? (v < 0 ? -2 * v - 1 : 2 * v) : v;
+          const out: number[] = [];
+          for (; u >= 128; u = Math.floor(u / 128)) out.push((u % 128) | 128);
+          return [...out, u];
+        });
+        // -0 is what multiplying made of 0.
+        expect([...(column(type, enc, n, bytes) as Float64Array)], `${type} ${enc} ${n}`).toEqual(want.map((v) => v + 0));
+        expect(() => column(type, enc, n, [...bytes.slice(0, -1), 0x80])).toThrow(/is cut/);
+        expect(() => column(type, enc, n - 1, bytes)).toThrow(/too many/);
+        expect(() => column(type, enc, n + 1, bytes)).toThrow(ContainerError);
+      }
+    }
   });
   test("integers of 53 bits", () => {
     const bytes: number[] = [];
@@ -136,6 +162,26 @@ function setFromBase64(this: Uint8Array, text: string): { read: number; written:
   this.set(all.subarray(0, n));
   return { read: n === all.length ? text.length : (n / 3) * 4, written: n };
 }
+
+test("what no picture needs is decoded when it is asked for, or when the source settles", async () => {
+  const bytes = await step({ samples: 6, attrs: false });
+  const c = await decode(bytes);
+  const s = new LocalSource(c);
+  const want = readWhole(await decode(bytes));
+  expect(s.table.req.rid.at(1)).toBe(want.req.rid.at(1));
+  await s.settle();
+  expect(c.columns.has("req.rid")).toBe(false);
+  expect(s.table).toEqual(want);
+});
+
+test("damage in it is an error of settling", async () => {
+  const n = 5;
+  const bytes = await encode({ dicts: {}, unit_ns: 1000 }, { "row.ordinal": [0], "row.items": [0], "row.requests": [n], "req.e2e": [1, 2, 3, 4, 5] });
+  const c = await decode(bytes);
+  const head = c.head.columns.find((h) => h.name === "req.e2e")!;
+  head.count++;
+  await expect(new LocalSource(c).settle()).rejects.toThrow(/column req.e2e/);
+});
 
 describe("a container of which the end comes later", () => {
   const cut = (bytes: Uint8Array): number => {

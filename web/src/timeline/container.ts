@@ -66,9 +66,43 @@ export class Strings {
   }
 }
 
+/** The columns of a container by name. Each is decoded when it is first asked for, and is an error only then. */
+export class Columns {
+  private made = new Map<string, NumberColumn | Strings>();
+  private left = new Map<string, { head: ColumnHead; blob: Uint8Array }>();
+
+  add(head: ColumnHead, blob: Uint8Array): void {
+    this.left.set(head.name, { head, blob });
+  }
+  has(name: string): boolean {
+    return this.made.has(name) || this.left.has(name);
+  }
+  get(name: string): NumberColumn | Strings | undefined {
+    const c = this.left.get(name);
+    if (!c) return this.made.get(name);
+    const col = decodeColumn(c.head, c.blob);
+    this.left.delete(name);
+    this.made.set(name, col);
+    return col;
+  }
+  /** How many values a column has; 0 when there is none. */
+  count(name: string): number {
+    return this.left.get(name)?.head.count ?? this.made.get(name)?.length ?? 0;
+  }
+  /** All of them. */
+  *[Symbol.iterator](): Generator<[string, NumberColumn | Strings]> {
+    for (const name of [...this.made.keys(), ...this.left.keys()]) yield [name, this.get(name) as NumberColumn | Strings];
+  }
+  /** Lets go of all. */
+  clear(): void {
+    this.made.clear();
+    this.left.clear();
+  }
+}
+
 export interface Container {
   head: Head;
-  columns: Map<string, NumberColumn | Strings>;
+  columns: Columns;
   /** the bytes of a blob of attributes, details or texts, inflated */
   blob: (index: number) => Promise<Uint8Array>;
   /** how many bytes the container has */
@@ -114,16 +148,16 @@ export async function decode(bytes: Uint8Array, rest: (() => Promise<Uint8Array>
     if (!here(b)) fail(`blob ${i} of columns stands behind them`);
     return body.subarray(b.offset, b.offset + b.bytes);
   };
-  const columns = new Map<string, NumberColumn | Strings>();
+  const columns = new Columns();
   const used = [...new Set((head.columns ?? []).map((c) => c.blob))];
   for (const i of used) if (!blobs[i]) fail(`blob ${i} of ${blobs.length}`);
-  // A few at a time: what is inflated is larger than its columns, and goes once they are read.
+  // A few at a time.
   let next = 0;
   const work = async () => {
     while (next < used.length) {
       const i = used[next++] as number;
       const data = await inflateBlob(blobs[i] as BlobHead, i, bytesOf(i));
-      for (const c of head.columns) if (c.blob === i) columns.set(c.name, decodeColumn(c, data));
+      for (const c of head.columns) if (c.blob === i) columns.add(c, data);
     }
   };
   await Promise.all([work(), work(), work()]);
@@ -200,7 +234,7 @@ export function decodeColumn(c: ColumnHead, blob: Uint8Array): NumberColumn | St
     if (c.type === "str") fail(`${where}: raw strings`);
     const size = SIZE[c.type as keyof typeof SIZE] ?? fail(`${where}: type ${String(c.type)}`);
     if (size * c.count !== c.bytes) fail(`${where}: ${c.count} numbers in ${c.bytes} bytes`);
-    const copy = data.slice().buffer; // aligned, and the blob can go
+    const copy = alone(data).buffer;
     switch (c.type) {
       case "u8":
         return new Uint8Array(copy);
@@ -221,37 +255,85 @@ export function decodeColumn(c: ColumnHead, blob: Uint8Array): NumberColumn | St
   if (c.enc === "str") return strings(c, data);
   if (!["uv", "zv", "dv", "ov"].includes(c.enc)) fail(`${where}: encoding ${String(c.enc)}`);
   if (!(c.type in SIZE)) fail(`${where}: type ${String(c.type)}`);
-  // Names, lanes, flags and the like are small: when each has one byte, the bytes are the numbers.
-  if (c.enc === "uv" && c.count === c.bytes && short(data)) return c.type === "u8" ? data.slice() : typed(c.type, data);
+  const check = (end: number) => {
+    if (end !== data.length) fail(end < 0 ? `${where} is cut` : `${where} has ${data.length - end} bytes too many`);
+  };
+  // Names, lanes, flags and the like are small: nearly all have one byte, which is the number.
+  if ((c.enc === "uv" || c.enc === "zv") && c.bytes - c.count < c.count / 16) {
+    const out = typed(c.type, c.count);
+    check(shorts(alone(data), c.count, c.enc === "zv", out));
+    return out;
+  }
   const out = new Float64Array(c.count);
-  const end = varints(data, c.count, c.enc, out);
-  if (end !== data.length) fail(end < 0 ? `${where} is cut` : `${where} has ${data.length - end} bytes too many`);
+  check(varints(data, c.count, c.enc, out));
   return c.type === "f64" ? out : typed(c.type, out);
 }
 
-/** Numbers as an array of a type; the browser converts them all at once. */
-function typed(type: ColumnHead["type"], of: Uint8Array | Float64Array): NumberColumn {
+/** The bytes in a buffer of their own, aligned; a column that has one does not keep the others of its blob. */
+const alone = (data: Uint8Array): Uint8Array => (data.byteLength === data.buffer.byteLength ? data : data.slice());
+
+/** An array of a type, of a length or of other numbers, which the browser converts all at once. */
+function typed(type: ColumnHead["type"], of: number | Float64Array): NumberColumn {
+  // The constructors have one signature for each.
+  const from = of as number;
   switch (type) {
     case "u8":
-      return new Uint8Array(of);
+      return new Uint8Array(from);
     case "u16":
-      return new Uint16Array(of);
+      return new Uint16Array(from);
     case "u32":
-      return new Uint32Array(of);
+      return new Uint32Array(from);
     case "i32":
-      return new Int32Array(of);
+      return new Int32Array(from);
     case "f32":
-      return new Float32Array(of);
+      return new Float32Array(from);
     default:
-      return new Float64Array(of);
+      return new Float64Array(from);
   }
 }
 
-/** Whether each byte is a varint by itself. */
-function short(data: Uint8Array): boolean {
-  let all = 0;
-  for (let i = 0; i < data.length; i++) all |= data[i] as number;
-  return all < 0x80;
+/**
+ * Reads n varints most of which have one byte; data begin where their buffer does. Returns where it stopped, -1
+ * when the bytes ended before. Runs of one byte each are found a word at a time and copied by the browser.
+ */
+function shorts(data: Uint8Array, n: number, zigzag: boolean, out: NumberColumn): number {
+  const words = new Uint32Array(data.buffer, 0, data.length >> 2);
+  const numbers = zigzag ? unzigzagAll(data, words) : data;
+  let at = 0;
+  for (let o = 0; ; ) {
+    const end = nextLong(data, words, at);
+    if (end - at > n - o) return at + n - o;
+    out.set(numbers.subarray(at, end), o);
+    o += end - at;
+    if (end === data.length) return o === n ? end : -1;
+    if (o === n) return end;
+    const v = long(data, end);
+    if (stopped < 0) return -1;
+    at = stopped;
+    out[o++] = zigzag ? unzigzag(v) : v;
+  }
+}
+
+/** Where the next varint of more than one byte begins, at or after at. */
+function nextLong(data: Uint8Array, words: Uint32Array, at: number): number {
+  const n = data.length;
+  for (; (at & 3) !== 0; at++) if (at >= n || (data[at] as number) >= 0x80) return Math.min(at, n);
+  let w = at >> 2;
+  while (w < words.length && ((words[w] as number) & 0x80808080) === 0) w++;
+  for (at = w << 2; at < n; at++) if ((data[at] as number) >= 0x80) return at;
+  return n;
+}
+
+/** The zigzag numbers of all bytes below 128, four at a time. */
+function unzigzagAll(data: Uint8Array, words: Uint32Array): Int8Array {
+  const out = new Int8Array(data.length);
+  const to = new Uint32Array(out.buffer, 0, words.length);
+  for (let i = 0; i < words.length; i++) {
+    const w = words[i] as number;
+    to[i] = ((w >>> 1) & 0x7f7f7f7f) ^ ((w & 0x01010101) * 255);
+  }
+  for (let i = words.length << 2; i < data.length; i++) out[i] = unzigzag(data[i] as number);
+  return out;
 }
 
 /** Reads n varints into out and returns where it stopped; -1 when the bytes ended before. */

@@ -111,14 +111,11 @@ export class Flats implements Flat {
 
   constructor(private t: Table, private o: FlatOptions) {
     const rows = t.n;
-    let points = 0, orphans = 0, queued = 0;
-    for (let i = 0; i < t.state.length; i++) {
-      if (t.state[i] === POINT) points++;
-      else if (t.state[i] === ORPHAN) orphans++;
-      else if (t.class[i] === GENERATE && (t.request[i] as number) >= 0) queued++;
-    }
-    // Each thing that is painted begins at most one stretch and lets one go on when it ends.
-    const room = 2 * (t.start.length - points - orphans + t.segStart.length + queued);
+    // Each thing that is painted begins at most one stretch and lets one go on when it ends: items, their
+    // segments, and the queue of those that generate.
+    let generate = 0;
+    for (let i = t.class.indexOf(GENERATE); i >= 0; i = t.class.indexOf(GENERATE, i + 1)) generate++;
+    const room = 2 * (t.start.length + t.segStart.length + generate);
     this.from = new Uint32Array(rows);
     this.to = new Uint32Array(rows);
     this.start = new Float64Array(room);
@@ -129,8 +126,8 @@ export class Flats implements Flat {
     this.pointTo = new Uint32Array(rows);
     this.orphanFrom = new Uint32Array(rows);
     this.orphanTo = new Uint32Array(rows);
-    this.point = new Int32Array(points);
-    this.orphan = new Int32Array(orphans);
+    this.point = new Int32Array(t.start.length);
+    this.orphan = new Int32Array(t.start.length);
     this.have = new Uint8Array(rows);
   }
 

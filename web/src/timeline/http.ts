@@ -9,7 +9,7 @@ import { paintKinds } from "./raster";
 import type { NameStats, States } from "./stats";
 import type { Now, RasterAsk, Sample, Slot, Text, TimelineSource, TimelineWindow, WindowAsk } from "./source";
 import { readSummary, summaryLegend, type Summary } from "./summary";
-import { extentOf, GENERATE, GROUP, OTHER, readRows, readTable, type Rows, type Table } from "./table";
+import { extentOf, GENERATE, GROUP, OTHER, readRows, readWhole, type Rows, type Table } from "./table";
 
 const PAGE = 128;
 const MOST_ROWS = 65536;
@@ -59,7 +59,7 @@ export class HttpSource implements TimelineSource {
     const first = parts[0] as Container;
     // Sources and labels are numbered anew in each window; one part (65,536 rows) is the rule.
     const dicts = parts.length === 1 ? { ...head.dicts, source: first.head.dicts.source, label: first.head.dicts.label } : joinDicts(head.dicts, rows, parts);
-    return new HttpSource(base, { ...head, dicts }, rows, readTable(first), await counted, fetch_);
+    return new HttpSource(base, { ...head, dicts }, rows, readWhole(first), await counted, fetch_);
   }
 
   subscribe(changed: () => void): () => void {
@@ -197,7 +197,7 @@ export class HttpSource implements TimelineSource {
     const t = new URLSearchParams(key);
     container(this.fetch_, `${this.base}/window?${key}`, stop.signal)
       .then((c) => {
-        this.pages.set(key, { table: readTable(c), flats: new Map(), t0: Number(t.get("t0")) * this.k, t1: Number(t.get("t1")) * this.k });
+        this.pages.set(key, { table: readWhole(c), flats: new Map(), t0: Number(t.get("t0")) * this.k, t1: Number(t.get("t1")) * this.k });
         for (const old of this.pages.keys()) {
           if (this.pages.size <= MOST_WINDOWS) break;
           if (!this.wanted.has(old)) this.pages.delete(old);

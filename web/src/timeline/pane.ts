@@ -98,8 +98,7 @@ export class Pane {
     const t = this.source.rows.n > 0 ? w?.slot(0)?.table : undefined;
     if (!t) return;
     let a = Infinity, b = -Infinity;
-    for (let i = 0; i < t.class.length; i++) {
-      if (t.class[i] !== SYNC) continue;
+    for (let i = t.class.indexOf(SYNC); i >= 0; i = t.class.indexOf(SYNC, i + 1)) {
       a = Math.min(a, t.start[i] as number);
       b = Math.max(b, (t.start[i] as number) + (t.dur[i] as number));
     }

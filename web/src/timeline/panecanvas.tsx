@@ -1,6 +1,6 @@
 // The canvas of one dump and what the pointer does on it: pan, zoom, select, measure, the minimap's box,
 // and the tooltip. The canvas has the focus of the keyboard and is read out by the live region.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { grouped } from "../format/number";
 import { statesText } from "./stats";
 import { Axis } from "./axis";
@@ -23,7 +23,8 @@ export function PaneCanvas({ model, pane }: { model: Model; pane: Pane }) {
   const drag = useRef<Drag | null>(null);
   const i = pane.index;
 
-  useEffect(() => {
+  // Before the browser draws, so that its first frame has the picture.
+  useLayoutEffect(() => {
     const el = host.current;
     if (!el) return;
     model.attach(i, canvas.current);

@@ -9,7 +9,7 @@ import { perfetto } from "./perfetto";
 import { Index, parse, type Query, type Sort } from "./query";
 import { raster } from "./raster";
 import { rangeStats, statesAt, type NameStats, type States } from "./stats";
-import { extentOf, GROUP, readRows, readTable, type Rows, type Table } from "./table";
+import { extentOf, GROUP, readAll, readRows, readTable, type Rows, type Table } from "./table";
 
 export type Now<T> = T | Promise<T>;
 
@@ -128,7 +128,17 @@ export class LocalSource implements TimelineSource {
     this.table = readTable(container);
     this.extent = extentOf(container.head);
     this.index = new Index(this.head, this.rows, this.table);
-    container.columns.clear(); // what was converted need not stay twice
+  }
+
+  /** Reads what no picture needs, with frames between, and lets go of the container's columns. Rejects when it is damaged. */
+  async settle(): Promise<void> {
+    let until = performance.now() + 8;
+    for (const _ of readAll(this.table)) {
+      if (performance.now() < until) continue;
+      await pause();
+      until = performance.now() + 8;
+    }
+    this.container.columns.clear(); // what was converted need not stay twice
   }
 
   /** Of the bytes of a container; rest as in decode. */
@@ -240,9 +250,10 @@ export class LocalSource implements TimelineSource {
     return flat.complete ? this.findGaps(flat) : this.inPieces(flat).then(() => this.findGaps(flat));
   }
 
-  /** Flattens all rows, with frames between the pieces. */
+  /** Flattens all rows, with frames before and between the pieces. */
   private async inPieces(flat: Flats): Promise<void> {
-    while (!flat.some(12)) await pause();
+    do await pause();
+    while (!flat.some(12));
   }
 
   private findGaps(flat: Flats): Gaps {

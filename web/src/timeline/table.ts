@@ -136,11 +136,11 @@ class Reader {
     return col;
   }
   length(name: string): number {
-    return this.c.columns.get(name)?.length ?? 0;
+    return this.c.columns.count(name);
   }
 }
 
-function sums(per: ArrayLike<number>): Uint32Array {
+function sums(per: Uint32Array): Uint32Array {
   const out = new Uint32Array(per.length + 1);
   let sum = 0;
   for (let i = 0; i < per.length; i++) {
@@ -181,7 +181,16 @@ export function readRows(c: Container): Rows {
   };
 }
 
-/** The items of all rows of a container. */
+/** Properties that are made when they are first read. */
+function late<T extends object, L extends object>(now: T, make: { [K in keyof L]: () => L[K] }): T & L {
+  for (const key of Object.keys(make) as (keyof L)[]) {
+    let made: L[keyof L] | undefined;
+    Object.defineProperty(now, key, { enumerable: true, get: () => (made ??= make[key]()) });
+  }
+  return now as T & L;
+}
+
+/** The items of all rows of a container. What no picture needs is read from the container when it is first asked for. */
 export function readTable(c: Container): Table {
   const r = new Reader(c);
   const n = r.length("row.ordinal");
@@ -191,10 +200,10 @@ export function readTable(c: Container): Table {
   const q = reqFrom[n] as number;
   if (r.length("item.start") !== m) throw new ContainerError(`timeline container: rows have ${m} items, item.start has ${r.length("item.start")}`);
   const segs = r.num("item.segs", m, Uint8Array);
-  const segFrom = sums(segs);
+  const segFrom = sums(Uint32Array.from(segs));
   const s = segFrom[m] as number;
   const count = r.has("item.n") ? r.num("item.n", m, Uint32Array) : new Uint32Array(m).fill(1);
-  return {
+  const table = {
     n, itemFrom, reqFrom, segFrom, segs, count,
     start: r.time("item.start", m),
     dur: r.time("item.dur", m),
@@ -204,35 +213,49 @@ export function readTable(c: Container): Table {
     flags: r.num("item.flags", m, Uint16Array),
     lane: r.num("item.lane", m, Uint16Array),
     depth: r.num("item.depth", m, Uint16Array),
-    parent: r.num("item.parent", m, Int32Array, -1),
     request: r.num("item.request", m, Int32Array, -1),
     attempt: r.num("item.attempt", m, Uint8Array),
-    clip: r.num("item.clip", m, Uint8Array),
     segClass: r.num("seg.class", s, Uint8Array),
     segStart: r.time("seg.start", s),
     segDur: r.time("seg.dur", s),
-    req: {
-      n: q,
-      rid: r.str("req.rid", q),
-      name: r.num("req.name", q, Uint16Array),
-      start: r.time("req.start", q),
-      dur: r.time("req.dur", q, NaN),
-      attempt: r.num("req.attempt", q, Uint8Array),
-      finish: r.num("req.finish", q, Uint8Array),
-      prompt: r.num("req.prompt", q, Float64Array, NaN),
-      completion: r.num("req.completion", q, Float64Array, NaN),
-      cached: r.num("req.cached", q, Float64Array, NaN),
-      retries: r.num("req.retries", q, Float64Array, NaN),
-      queue: r.time("req.queue", q, NaN),
-      e2e: r.time("req.e2e", q, NaN),
-      phase: PHASES.map((_, i) => r.time(`req.phase${i}`, q, NaN)),
-      throughput: r.num("req.throughput", q, Float32Array, NaN),
-      speed: r.num("req.speed", q, Float32Array, NaN),
-      size: r.num("req.size", q, Float32Array, NaN),
-      invalid: r.num("req.invalid", q, Uint32Array),
-      item: r.num("req.item", q, Int32Array, -1),
-    },
+    req: late({ n: q, queue: r.time("req.queue", q, NaN) }, {
+      rid: () => r.str("req.rid", q),
+      name: () => r.num("req.name", q, Uint16Array),
+      start: () => r.time("req.start", q),
+      dur: () => r.time("req.dur", q, NaN),
+      attempt: () => r.num("req.attempt", q, Uint8Array),
+      finish: () => r.num("req.finish", q, Uint8Array),
+      prompt: () => r.num("req.prompt", q, Float64Array, NaN),
+      completion: () => r.num("req.completion", q, Float64Array, NaN),
+      cached: () => r.num("req.cached", q, Float64Array, NaN),
+      retries: () => r.num("req.retries", q, Float64Array, NaN),
+      e2e: () => r.time("req.e2e", q, NaN),
+      phase: () => PHASES.map((_, i) => r.time(`req.phase${i}`, q, NaN)),
+      throughput: () => r.num("req.throughput", q, Float32Array, NaN),
+      speed: () => r.num("req.speed", q, Float32Array, NaN),
+      size: () => r.num("req.size", q, Float32Array, NaN),
+      invalid: () => r.num("req.invalid", q, Uint32Array),
+      item: () => r.num("req.item", q, Int32Array, -1),
+    }),
   };
+  return late(table, { parent: () => r.num("item.parent", m, Int32Array, -1), clip: () => r.num("item.clip", m, Uint8Array) });
+}
+
+/** Reads what of a table was not yet asked for; a step each. Throws what is wrong with it. */
+export function* readAll(t: Table): Generator<void> {
+  for (const part of [t, t.req]) {
+    for (const key of Object.keys(part)) {
+      void part[key as keyof typeof part];
+      yield;
+    }
+  }
+}
+
+/** A table of which all is read at once. */
+export function readWhole(c: Container): Table {
+  const t = readTable(c);
+  for (const _ of readAll(t));
+  return t;
 }
 
 /** The extent in microseconds from t0; [0, 0] when no row has a trace. */

@@ -67,7 +67,11 @@ function App({ first }: { first: TimelineSource[] }) {
       for (const f of files ?? []) {
         const found = dataIn(new Uint8Array(await f.arrayBuffer()));
         if (found.length === 0) throw new Error(`${f.name} holds no timeline: choose a page that rollscope view wrote`);
-        for (const bytes of found) made.push(await LocalSource.open(bytes));
+        for (const bytes of found) {
+          const s = await LocalSource.open(bytes);
+          await s.settle();
+          made.push(s);
+        }
       }
       if (made.length === 0) return;
       const all = [...list, ...made];
@@ -118,13 +122,14 @@ performance.mark("rollscope.script"); // marks: where the time to the first pict
 startTheme();
 startKeys();
 const root = document.getElementById("app") as HTMLElement;
-sources().then(
-  (list) => {
-    root.replaceChildren();
-    render(<App first={list} />, root);
-  },
-  (err: Error) => {
-    root.replaceChildren();
-    render(<Broken error={err} />, root);
-  },
-);
+const broken = (err: Error) => {
+  render(null, root);
+  root.replaceChildren();
+  render(<Broken error={err} />, root);
+};
+sources().then((list) => {
+  root.replaceChildren();
+  render(<App first={list} />, root);
+  // What the first picture does not show is read after it.
+  setTimeout(() => void Promise.all(list.map((s) => (s instanceof LocalSource ? s.settle() : undefined))).catch(broken), 200);
+}, broken);
