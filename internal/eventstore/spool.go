@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -35,6 +36,32 @@ type segment struct {
 	first, last uint64 // of its rows; last < first: none
 	minT, maxT  int64
 	bytes       int64
+	places      []place // where to begin to read, in order
+}
+
+// place is where a record begins.
+type place struct {
+	first uint64 // its first row
+	at    int64
+}
+
+// placeBytes is how far places are from each other, at least: what is read in vain on the way to a row.
+const placeBytes = 256 << 10
+
+// note remembers where the record of a row begins, unless that is near the place before.
+func (s *segment) note(first uint64, at int64) {
+	if n := len(s.places); n == 0 || at-s.places[n-1].at >= placeBytes {
+		s.places = append(s.places, place{first, at})
+	}
+}
+
+// before is where the last record begins that is known not to lie behind that of a row.
+func (s *segment) before(row uint64) int64 {
+	n, _ := slices.BinarySearchFunc(s.places, row+1, func(p place, row uint64) int { return cmp.Compare(p.first, row) })
+	if n == 0 {
+		return 0
+	}
+	return s.places[n-1].at
 }
 
 func (s *segment) rows() uint64 { return s.last + 1 - s.first }
@@ -75,6 +102,7 @@ type spool struct {
 	bytes    int64
 	good     int64 // length of the live segment up to the last record written whole
 	enc      []byte
+	reader   *segmentReader // not in use
 }
 
 // openSpool reads what is there and begins a new segment. What could not be read is returned, and is not
@@ -178,16 +206,18 @@ func (s *spool) scan() ([]spoolDamage, error) {
 	}
 	var damage []spoolDamage
 	var last uint64 // of all rows so far
+	var path string
+	r := newSegmentReader(nil, 0, func(offset int, reason string) {
+		damage = append(damage, spoolDamage{file: path, offset: offset, reason: reason})
+	})
 	for i, name := range names {
-		path := filepath.Join(s.dir, name)
-		data, err := os.ReadFile(path)
+		path = filepath.Join(s.dir, name)
+		f, size, err := openSegment(path)
 		if err != nil {
-			return damage, fmt.Errorf("the spool of events: %w", err)
+			return damage, err
 		}
-		seg := segment{index: numbers[i], first: 1, bytes: int64(len(data))}
-		r := newSegmentReader(data, func(offset int, reason string) {
-			damage = append(damage, spoolDamage{file: path, offset: offset, reason: reason})
-		})
+		seg := segment{index: numbers[i], first: 1, bytes: size}
+		r.reset(f, int(size), 0)
 		for {
 			rec, ok := r.next()
 			if !ok {
@@ -207,7 +237,12 @@ func (s *spool) scan() ([]spoolDamage, error) {
 				continue // a segment that is there twice
 			}
 			seg.add(rec)
+			seg.note(rec.first, int64(r.record))
 			last = rec.last()
+		}
+		_ = f.Close()
+		if r.err != nil {
+			return damage, fmt.Errorf("the spool of events: %s: %w", path, r.err)
 		}
 		s.segments = append(s.segments, seg)
 		s.bytes += seg.bytes
@@ -216,6 +251,20 @@ func (s *spool) scan() ([]spoolDamage, error) {
 		s.next = last + 1
 	}
 	return damage, nil
+}
+
+// openSegment opens a segment to be read, as long as it is now.
+func openSegment(path string) (*os.File, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("the spool of events: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, fmt.Errorf("the spool of events: %w", err)
+	}
+	return f, info.Size(), nil
 }
 
 // begin starts a new segment behind the ones that are there.
@@ -323,6 +372,7 @@ func (s *spool) append(chunks []chunk, accept func(first uint64, c chunk)) error
 	if cap(s.enc) > 4*maxRecordLines {
 		s.enc = nil
 	}
+	s.live().note(records[0].first, s.good)
 	for i, r := range records {
 		s.live().add(r)
 		accept(r.first, chunks[i])
@@ -491,7 +541,8 @@ func (s *spool) size() int64 {
 }
 
 // read calls fn with the records that hold rows from first to last, in order; those of the edges may hold
-// more. A record's lines are valid during the call.
+// more. A record's lines are valid during the call. It begins near the first row and has a record and some
+// pages in memory.
 func (s *spool) read(first, last uint64, fn func(record) error) error {
 	s.mu.Lock()
 	var todo []segment
@@ -500,29 +551,57 @@ func (s *spool) read(first, last uint64, fn func(record) error) error {
 			todo = append(todo, seg)
 		}
 	}
+	r := s.reader
+	s.reader = nil
 	s.mu.Unlock()
-	seen := first - 1
-	for _, seg := range todo {
-		data, err := os.ReadFile(wlog.SegmentName(s.dir, seg.index))
-		if err != nil {
-			return fmt.Errorf("the spool of events: %w", err)
+	if r == nil {
+		r = newSegmentReader(nil, 0, func(int, string) {}) // was reported when the spool was opened
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.reader = r; cap(r.joined) > 2*maxRecordLines { // of one very long row
+			s.reader = nil
 		}
-		r := newSegmentReader(data, func(int, string) {}) // was reported when the spool was opened
-		for {
-			rec, ok := r.next()
-			if !ok || rec.first > last {
-				break
-			}
-			if rec.rows == 0 || rec.last() <= seen {
-				continue
-			}
-			seen = rec.last()
-			if err := fn(rec); err != nil {
-				return err
-			}
+	}()
+	seen := first - 1
+	for i := range todo {
+		var err error
+		if seen, err = s.readSegment(r, &todo[i], seen, last, fn); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// readSegment calls fn with the records of a segment that hold rows behind seen, up to last.
+func (s *spool) readSegment(r *segmentReader, seg *segment, seen, last uint64, fn func(record) error) (uint64, error) {
+	path := wlog.SegmentName(s.dir, seg.index)
+	f, size, err := openSegment(path)
+	if err != nil {
+		return seen, err
+	}
+	defer f.Close()
+	r.reset(f, int(size), int(seg.before(seen+1)))
+	for {
+		rec, ok := r.next()
+		if !ok && r.err != nil {
+			return seen, fmt.Errorf("the spool of events: %s: %w", path, r.err)
+		}
+		if !ok || rec.first > last {
+			return seen, nil
+		}
+		if rec.rows == 0 || rec.last() <= seen {
+			continue
+		}
+		seen = rec.last()
+		if err := fn(rec); err != nil {
+			return seen, err
+		}
+		if seen >= last {
+			return seen, nil
+		}
+	}
 }
 
 func (s *spool) close() error {

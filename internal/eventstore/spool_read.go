@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 
 	"github.com/prometheus/prometheus/util/compression"
 )
@@ -98,20 +99,63 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// segmentReader reads the records of one segment's bytes and goes on behind damage.
+// windowBytes is how much of a segment is in memory while it is read, whole pages.
+const windowBytes = 8 * pageSize
+
+// segmentReader reads the records of one segment and goes on behind damage. It has a window of the bytes in
+// memory, and a record.
 type segmentReader struct {
-	data    []byte
+	src     io.ReaderAt
+	size    int // of the segment
+	window  []byte
+	from    int // where the window begins, the start of a page
 	pos     int
-	begun   bool // a first fragment is in joined
-	kind    byte // its compression
+	record  int   // where the last record begins
+	err     error // of src: nothing more can be read
+	begun   bool  // a first fragment is in joined
+	kind    byte  // its compression
 	joined  []byte
 	decoder compression.DecodeBuffer
 	damage  func(offset int, reason string) // called for each damaged place
 	lost    bool                            // inside a stretch already reported
 }
 
-func newSegmentReader(data []byte, damage func(offset int, reason string)) *segmentReader {
-	return &segmentReader{data: data, damage: damage, decoder: compression.NewSyncDecodeBuffer()}
+func newSegmentReader(src io.ReaderAt, size int, damage func(offset int, reason string)) *segmentReader {
+	s := &segmentReader{damage: damage, decoder: compression.NewSyncDecodeBuffer()}
+	s.reset(src, size, 0)
+	return s
+}
+
+// reset makes the reader one of another segment, from the start of a record at pos on.
+func (s *segmentReader) reset(src io.ReaderAt, size, pos int) {
+	s.src, s.size, s.pos, s.err = src, size, pos, nil
+	s.window, s.from, s.begun, s.lost = s.window[:0], 0, false, false
+}
+
+// page makes the page of pos part of the window and returns its end; false: it cannot be read.
+func (s *segmentReader) page() (end int, ok bool) {
+	page := s.pos / pageSize * pageSize
+	if page < s.from || page >= s.from+len(s.window) {
+		if s.window == nil {
+			s.window = make([]byte, windowBytes)
+		}
+		s.window, s.from = s.window[:min(windowBytes, s.size-page)], page
+		n, err := s.src.ReadAt(s.window, int64(page))
+		if n < len(s.window) {
+			s.window = s.window[:0]
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			s.err = fmt.Errorf("byte %d: %w", page+n, err)
+			return 0, false
+		}
+	}
+	return min(page+pageSize, s.size), true
+}
+
+// bytes are those of a range inside the page of pos.
+func (s *segmentReader) bytes(from, to int) []byte {
+	return s.window[from-s.from : to-s.from : to-s.from]
 }
 
 func (s *segmentReader) report(offset int, reason string) {
@@ -121,21 +165,23 @@ func (s *segmentReader) report(offset int, reason string) {
 	s.lost, s.begun = true, false
 }
 
-// next returns the next record, false at the end.
+// next returns the next record, false at the end and when err is set.
 func (s *segmentReader) next() (record, bool) {
-	for s.pos < len(s.data) {
-		page := s.pos / pageSize * pageSize
-		end := min(page+pageSize, len(s.data))
+	for s.pos < s.size {
+		end, ok := s.page()
+		if !ok {
+			return record{}, false
+		}
 		if end-s.pos < fragmentHead {
-			if !zero(s.data[s.pos:end]) {
+			if !zero(s.bytes(s.pos, end)) {
 				s.report(s.pos, "torn")
 			}
 			s.pos = end
 			continue
 		}
-		head := s.data[s.pos]
+		head := s.bytes(s.pos, end)[0]
 		if head&fragmentType == fragmentPad {
-			if head != 0 || !zero(s.data[s.pos:end]) {
+			if head != 0 || !zero(s.bytes(s.pos, end)) {
 				s.report(s.pos, "bytes in the padding")
 			}
 			s.pos = end
@@ -160,7 +206,7 @@ func (s *segmentReader) next() (record, bool) {
 			if s.begun {
 				s.report(start, "a record without its end")
 			}
-			s.joined, s.kind, s.begun, s.lost = append(s.joined[:0], payload...), kind, true, false
+			s.joined, s.kind, s.begun, s.lost, s.record = append(s.joined[:0], payload...), kind, true, false, start
 		default:
 			if !s.begun {
 				s.report(start, "a record without its start")
@@ -185,7 +231,7 @@ func (s *segmentReader) next() (record, bool) {
 		return r, true
 	}
 	if s.begun {
-		s.report(len(s.data), "torn")
+		s.report(s.size, "torn")
 	}
 	return record{}, false
 }
@@ -193,8 +239,8 @@ func (s *segmentReader) next() (record, bool) {
 // fragment returns the payload of the fragment at pos, and what is wrong with it. The payload is nil
 // when its length cannot be right.
 func (s *segmentReader) fragment(pos, end int) ([]byte, string) {
-	head := s.data[pos]
-	n := int(binary.BigEndian.Uint16(s.data[pos+1:]))
+	b := s.bytes(pos, end)
+	head, n := b[0], int(binary.BigEndian.Uint16(b[1:]))
 	from := pos + fragmentHead
 	switch {
 	case from+n > pos/pageSize*pageSize+pageSize:
@@ -202,11 +248,11 @@ func (s *segmentReader) fragment(pos, end int) ([]byte, string) {
 	case from+n > end:
 		return nil, "torn"
 	}
-	payload := s.data[from : from+n : from+n]
+	payload := s.bytes(from, from+n)
 	switch {
 	case head&fragmentType > fragmentLast || head&^(fragmentType|fragmentSnappy|fragmentZstd) != 0:
 		return payload, "an unknown type"
-	case crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(s.data[pos+3:]):
+	case crc32.Checksum(payload, castagnoli) != binary.BigEndian.Uint32(b[3:]):
 		return payload, "a wrong checksum"
 	}
 	return payload, ""
@@ -214,11 +260,12 @@ func (s *segmentReader) fragment(pos, end int) ([]byte, string) {
 
 // follows reports whether a whole fragment, or padding, begins at pos.
 func (s *segmentReader) follows(pos, end int) bool {
-	if end-pos < fragmentHead || s.data[pos] == 0 {
-		return zero(s.data[pos:end])
+	b := s.bytes(pos, end)
+	if len(b) < fragmentHead || b[0] == 0 {
+		return zero(b)
 	}
 	_, why := s.fragment(pos, end)
-	return why == "" && s.data[pos]&fragmentType != fragmentPad
+	return why == "" && b[0]&fragmentType != fragmentPad
 }
 
 // maxDecoded bounds what a record may grow to when it is decompressed.
