@@ -316,6 +316,7 @@ type EventsStatus struct {
 	Damaged   []string         `json:"damaged_parts"`
 	Sampling  *SamplingStatus  `json:"sampling"`
 	Sources   []EventSource    `json:"sources"`
+	AsOf      *string          `json:"as_of"` // when the files were read that an archive answers from; null: it answers from the present
 }
 
 // SamplingStatus is what tail sampling does.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"time"
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/eventstore"
@@ -32,16 +32,15 @@ func (o EventOptions) command() (func(ctx context.Context, args ...string) *exec
 	}, nil
 }
 
-// eventArchive is the events of a data directory, as they were when it was opened, to be read.
+// eventArchive is the events of a data directory, to be read. They follow a writer that still uses it.
 type eventArchive struct {
-	store    *eventstore.Store
+	events   *followedEvents
 	requests *requeststore.Store
 	traces   *tracestore.Store
 	logs     *logstore.Store
-	passes   *passstore.Store
 	home     string // DIR/rollscope
-	stop     context.CancelFunc
-	running  sync.WaitGroup
+	log      *slog.Logger
+	passes   *passArchive // made by face
 }
 
 // openEventArchive opens the events below dir; nil when there are none and url names no other place.
@@ -54,29 +53,43 @@ func openEventArchive(ctx context.Context, dir string, o EventOptions, logger *s
 	if err != nil {
 		return nil, err
 	}
-	a := &eventArchive{home: home}
-	a.store, err = eventstore.OpenReadOnly(ctx, eventstore.Options{Dir: home, URL: o.URL, Command: command, Logger: logger})
-	if err != nil {
+	a := &eventArchive{home: home, log: logger}
+	a.events = &followedEvents{
+		dir: home, follow: o.URL == "", log: logger, lookAfter: eventsLookAfter, waitAfter: eventsWaitAfter, patience: eventsPatience, effort: eventsEffort,
+		open: func(ctx context.Context) (*eventstore.Store, error) {
+			return eventstore.OpenReadOnly(ctx, eventstore.Options{Dir: home, URL: o.URL, Command: command, Logger: logger})
+		},
+		renewed: a.renewed,
+	}
+	if err := a.events.start(ctx); err != nil {
 		return nil, err
 	}
-	// Nothing is settled here: what the recorder left unsettled, its next start settles.
-	if a.requests, err = requeststore.New(a.store, requeststore.Options{Logger: logger}); err != nil {
-		return nil, errors.Join(err, a.store.Close())
+	// Nothing is settled here: what the recorder left unsettled, it or its next start settles.
+	if a.requests, err = requeststore.New(a.events, requeststore.Options{Logger: logger}); err != nil {
+		return nil, errors.Join(err, a.events.close())
 	}
-	a.traces = tracestore.New(a.store, tracestore.Options{})
-	a.logs = logstore.New(a.store)
-	a.passes, err = passstore.New(passstore.Options{Events: a.store, Keep: passstore.KeepNone, State: filepath.Join(home, "state", "bursts.json"), Logger: logger})
+	a.traces = tracestore.New(a.events, tracestore.Options{})
+	a.logs = logstore.New(a.events)
+	store, err := a.passStore()
 	if err != nil {
-		return nil, errors.Join(err, a.store.Close())
+		return nil, errors.Join(err, a.events.close())
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	a.stop = stop
-	a.running.Go(func() {
-		if err := a.store.Run(run); err != nil {
-			logger.Error("the event store ended", "err", err)
-		}
-	})
+	a.passes = &passArchive{store: store, history: planHistoryIn(home)}
 	return a, nil
+}
+
+// passStore reads the list of bursts as it is now.
+func (a *eventArchive) passStore() (*passstore.Store, error) {
+	return passstore.New(passstore.Options{Events: a.events, Keep: passstore.KeepNone, State: filepath.Join(a.home, "state", "bursts.json"), Logger: a.log})
+}
+
+// renewed has what is worked out of the events worked out again.
+func (a *eventArchive) renewed() {
+	store, err := a.passStore()
+	if err != nil {
+		a.log.Warn("the list of bursts could not be read again; the old one stays shown", "err", err)
+	}
+	a.passes.renew(store)
 }
 
 // anyOf tells whether one of the paths is there.
@@ -94,16 +107,28 @@ func (a *eventArchive) face(o *api.Options, metrics metricsSource) {
 	if a == nil {
 		return
 	}
-	o.Passes = &passArchive{store: a.passes, metrics: metrics, history: planHistoryIn(a.home)}
-	f := eventFace{store: a.store, logs: a.logs}
+	a.passes.metrics = metrics
+	o.Passes = a.passes
+	f := eventFace{store: a.events, logs: a.logs, archive: a.events}
 	o.Requests, o.Traces, o.TraceRequest, o.Logs, o.Events = a.requests, a.traces, a.requests.OfTrace, f, f
+}
+
+// notices are what to know of what is shown.
+func (a *eventArchive) notices() []api.Warning {
+	if a == nil {
+		return nil
+	}
+	at, err := a.events.asOf()
+	if err == nil {
+		return nil
+	}
+	return []api.Warning{{Code: "events_old", Where: a.home, Hint: "the directory is looked at again when something is asked",
+		Message: fmt.Sprintf("spans, logs, requests and passes are as they were at %s: %v", at.UTC().Format(time.RFC3339), err)}}
 }
 
 func (a *eventArchive) close() error {
 	if a == nil {
 		return nil
 	}
-	a.stop()
-	a.running.Wait()
-	return a.store.Close()
+	return a.events.close()
 }

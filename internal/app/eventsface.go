@@ -19,12 +19,16 @@ import (
 
 // eventFace is what the API sees of events; it makes [api.Events] and [api.LogSource].
 type eventFace struct {
-	store *eventstore.Store
-	logs  *logstore.Store
-	part  *eventPart // nil in an archive
+	store interface {
+		Proxy() http.Handler
+		State() eventstore.State
+	}
+	logs    *logstore.Store
+	part    *eventPart      // nil in an archive
+	archive *followedEvents // nil in a recorder
 }
 
-func (p *eventPart) face() eventFace { return eventFace{p.store, p.logs, p} }
+func (p *eventPart) face() eventFace { return eventFace{store: p.store, logs: p.logs, part: p} }
 
 // Query implements [api.Events].
 func (f eventFace) Query() http.Handler { return f.store.Proxy() }
@@ -46,6 +50,11 @@ func (f eventFace) Status() api.EventsStatus {
 		out.Rows[string(k)] = n
 	}
 	if f.part == nil {
+		at, err := f.archive.asOf()
+		out.AsOf = stampOf(at)
+		if err != nil {
+			out.Reason += "; it could not be read again: " + err.Error()
+		}
 		return out
 	}
 	out.Sources = f.part.sources()

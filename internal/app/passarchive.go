@@ -16,12 +16,28 @@ import (
 // passArchive are the passes of a recording, to be read. What the engines did at its end, and what the
 // planner would say of it, is worked out again from the rows, the first time somebody asks.
 type passArchive struct {
-	store   *passstore.Store
 	metrics metricsSource
 	history string // the file with the planner's settings
 
-	mu   sync.Mutex
-	last *lastPasses
+	mu    sync.Mutex
+	store *passstore.Store
+	last  *lastPasses // nil: to be worked out
+}
+
+// renew forgets what was worked out: there are other rows. A nil store leaves the list of bursts.
+func (a *passArchive) renew(store *passstore.Store) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = nil
+	if store != nil {
+		a.store = store
+	}
+}
+
+func (a *passArchive) rows() *passstore.Store {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.store
 }
 
 // lastPasses is the end of a recording.
@@ -117,7 +133,8 @@ func passOf(r *passstore.Row) fpm.Pass {
 
 // Status implements [api.Passes].
 func (a *passArchive) Status() api.ForwardPasses {
-	out := api.ForwardPasses{Rows: passRows(a.store), Bursts: passBursts(a.store)}
+	store := a.rows()
+	out := api.ForwardPasses{Rows: passRows(store), Bursts: passBursts(store)}
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
 	l, err := a.end(ctx)
@@ -140,7 +157,7 @@ func (a *passArchive) Live(string, string, int) (api.PassColumns, error) {
 
 // Rows implements [api.Passes].
 func (a *passArchive) Rows(ctx context.Context, q api.PassQuery) (api.PassColumns, error) {
-	return storedPasses(ctx, a.store, q)
+	return storedPasses(ctx, a.rows(), q)
 }
 
 // Advice implements [api.Passes].

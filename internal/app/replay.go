@@ -70,7 +70,7 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 		Reader: api.NewStoreReader(faces.reader), Catalog: faces, Boards: faces,
 		Prometheus: api.Prometheus{Engine: store.Engine(), Queryable: store.Queryable(), Archive: store, Started: time.Now()},
 		Rollouts:   runs, Timelines: runs,
-		Notices: func() []api.Warning { return api.FromNotices(store.Notices()) },
+		Notices: func() []api.Warning { return append(api.FromNotices(store.Notices()), events.notices()...) },
 		UI:      ui,
 	}
 	events.face(&options, metricsSource{store.Queryable(), store.Engine(), faces.reader})
@@ -86,8 +86,8 @@ func openIndexOf(dir string, logger *slog.Logger) (*rolloutstore.Store, error) {
 	return rolloutstore.Open(filepath.Join(dir, "rollscope", "rollouts"), rolloutstore.Options{ReadOnly: true, Logger: logger})
 }
 
-// refresh looks again at a directory that another process still writes. Events are not looked at again:
-// they stay as they were when the directory was opened.
+// refresh looks again at a directory that another process still writes. Events are looked at when they are
+// asked for.
 func (a *Archive) refresh(ctx context.Context, logger *slog.Logger) error {
 	err := a.store.Refresh(ctx)
 	index, openErr := openIndexOf(a.store.Dir(), logger)

@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,14 +72,16 @@ func (s *Store) complete(ctx context.Context) error {
 }
 
 // linkAll copies events and spool. Somebody may write there: a file that vanishes on the way was merged
-// into another, so all is begun again.
+// into another, so all is begun again. The spool comes first: rows leave it once they lie in the events, so
+// the other way round some could be in neither copy.
 func linkAll(ctx context.Context, from, to string) error {
+	const lastTry = 5 // then a part that is listed and not there is a damaged store's, which the child deals with
 	for try := 0; ; try++ {
-		err := linkTree(filepath.Join(from, "events"), filepath.Join(to, "events"))
+		err := linkTree(filepath.Join(from, "spool"), filepath.Join(to, "spool"), false)
 		if err == nil {
-			err = linkTree(filepath.Join(from, "spool"), filepath.Join(to, "spool"))
+			err = linkTree(filepath.Join(from, "events"), filepath.Join(to, "events"), try < lastTry)
 		}
-		if err == nil || try == 5 || ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist) {
+		if err == nil || try == lastTry || ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		for _, d := range []string{"events", "spool"} {
@@ -89,10 +92,25 @@ func linkAll(ctx context.Context, from, to string) error {
 	}
 }
 
+// allThere checks that the parts of a list are in the copy: one that was made since the directory was read
+// is not, and takes the place of others. What is no list is the store's to complain about.
+func allThere(list []byte, dir string) error {
+	var names []string
+	if json.Unmarshal(list, &names) != nil {
+		return nil
+	}
+	for _, n := range names {
+		if _, err := os.Lstat(filepath.Join(dir, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // linkTree makes the directories of a tree and links its files: hard, so that they stay whatever the
 // writer does, or else by name. The store replaces files and never changes one, so links are safe; those
-// that it replaces, and that are small, are copied.
-func linkTree(from, to string) error {
+// that it replaces, and that are small, are copied. checked has lists of parts compared with what was linked.
+func linkTree(from, to string, checked bool) error {
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -113,6 +131,11 @@ func linkTree(from, to string) error {
 			b, err := os.ReadFile(path)
 			if err != nil {
 				return err
+			}
+			if checked && d.Name() == partsFile {
+				if err := allThere(b, filepath.Dir(dst)); err != nil {
+					return err
+				}
 			}
 			return os.WriteFile(dst, b, 0o666)
 		}

@@ -967,6 +967,8 @@ export interface EventsStatus {
   damaged_parts: string[];
   sampling: SamplingStatus | null;
   sources: EventSource[];
+  /** when the files were read that an archive answers from; null: it answers from the present */
+  as_of: string | null;
 }
 
 /** SamplingStatus is what tail sampling does. */

@@ -74,6 +74,7 @@ function StoreFacts({ s }: { s: api.EventsStatus }) {
       {s.reason && <p class="bad">{s.reason}</p>}
       <dl>
         {rows.map(([k, n]) => <div key={k}><dt>{k}s</dt><dd>{grouped(n, 0)} since the start</dd></div>)}
+        {s.as_of && <div><dt>as of</dt><dd title="the recording is read again when something is asked and it has changed">{duration(Math.max(0, now() - parseApiTime(s.as_of)))} ago</dd></div>}
         <div><dt>on disk</dt><dd>{size(s.bytes_on_disk)}, kept {s.retention_seconds > 0 ? duration(s.retention_seconds * 1000) : "as long as there is room"}</dd></div>
         <div><dt>in the spool</dt><dd>{size(s.spool_bytes)}, not yet confirmed</dd></div>
         {s.damaged_parts.map((p) => <div key={p}><dt class="bad">set aside</dt><dd title={p}>{p}, damaged</dd></div>)}
