@@ -72,7 +72,7 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 // runCLI runs a command to its end.
 func runCLI(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out, errOut bytes.Buffer
 	code = func() int {

@@ -204,12 +204,15 @@ remote_write:
 	sender := start(t, "serve", "--config.file", config, "--storage.tsdb.path", t.TempDir(), "--web.listen-address", "127.0.0.1:0")
 	const expr = `sglang:max_total_num_tokens`
 	eventually(t, "the receiver holds what the sender scraped", func() bool {
-		return len(query(t, receiver.url, expr, time.Time{}).Data.Result) > 0
+		want, got := query(t, sender.url, expr, time.Time{}).Data.Result, query(t, receiver.url, expr, time.Time{}).Data.Result
+		if len(want) == 0 || len(got) == 0 { // a scrape that came late leaves a gap
+			return false
+		}
+		if fmt.Sprint(want[0].Metric, want[0].Value[1]) != fmt.Sprint(got[0].Metric, got[0].Value[1]) {
+			t.Fatalf("sent %v, received %v", want[0], got[0])
+		}
+		return true
 	})
-	want, got := query(t, sender.url, expr, time.Time{}), query(t, receiver.url, expr, time.Time{})
-	if fmt.Sprint(want.Data.Result[0].Metric, want.Data.Result[0].Value[1]) != fmt.Sprint(got.Data.Result[0].Metric, got.Data.Result[0].Value[1]) {
-		t.Errorf("sent %v, received %v", want.Data.Result[0], got.Data.Result[0])
-	}
 	sender.stop()
 	receiver.stop()
 }
