@@ -4,80 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/event"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 )
-
-// server is a VictoriaLogs built from its module, once a test run.
-var server struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
-
-func removeServer() {
-	if server.dir != "" {
-		_ = os.RemoveAll(server.dir)
-	}
-}
-
-// victoriaLogs starts the real server and returns its URL. It ends with the test.
-func victoriaLogs(t testing.TB, args ...string) string {
-	t.Helper()
-	server.once.Do(func() {
-		if server.dir, server.err = os.MkdirTemp("", "rollscope-test-"); server.err != nil {
-			return
-		}
-		server.path = filepath.Join(server.dir, "victoria-logs")
-		out, err := exec.Command("go", "build", "-o", server.path, "github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs").CombinedOutput()
-		if err != nil {
-			server.err = fmt.Errorf("building the VictoriaLogs server: %w\n%s", err, out)
-		}
-	})
-	if server.err != nil {
-		t.Fatal(server.err)
-	}
-	// The server does not say which port it got for :0, so a free one is looked for.
-	for range 5 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		_ = l.Close()
-		cmd := exec.Command(server.path, append([]string{"-httpListenAddr=" + addr, "-storageDataPath=" + t.TempDir(), "-retentionPeriod=60d", "-loggerLevel=ERROR", "-inmemoryDataFlushInterval=1s", "-memory.allowedBytes=128MB"}, args...)...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() { _ = cmd.Wait(); close(ended) }()
-		t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-		for range 200 {
-			if c, err := net.Dial("tcp", addr); err == nil {
-				_ = c.Close()
-				return "http://" + addr
-			}
-			select {
-			case <-ended: // somebody else took the port
-			case <-time.After(50 * time.Millisecond):
-				continue
-			}
-			break
-		}
-	}
-	t.Fatal("the VictoriaLogs server does not start")
-	return ""
-}
 
 // TestBehaviour is what a store does, wherever its rows lie.
 func TestBehaviour(t *testing.T) {
@@ -86,7 +20,7 @@ func TestBehaviour(t *testing.T) {
 		with func(t *testing.T, o *Options)
 	}{
 		{"child", func(*testing.T, *Options) {}},
-		{"server", func(t *testing.T, o *Options) { o.Command, o.URL = nil, victoriaLogs(t)+"/" }},
+		{"server", func(t *testing.T, o *Options) { o.Command, o.URL = nil, eventtest.Server(t)+"/" }},
 	} {
 		t.Run(place.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollscope/rollscope/internal/enginelog"
 	"github.com/rollscope/rollscope/internal/event"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 	spans "github.com/rollscope/rollscope/internal/span"
 )
 
@@ -334,7 +335,7 @@ func BenchmarkSpans(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		stop = runStore(b, ro)
+		stop = eventtest.Run(b, ro)
 		if n := count(b, ro, `{row="span"} trace_id:=`+pick(known)); n != spansOfTrace {
 			b.Fatalf("read-only: %d spans of a trace", n)
 		}
@@ -346,7 +347,7 @@ func BenchmarkSpans(b *testing.B) {
 // benchServer is the peer: a VictoriaLogs server gets the same rows, without any promise before it has
 // written them to files.
 func benchServer(b *testing.B, rows int) {
-	url := victoriaLogs(b)
+	url := eventtest.Server(b)
 	c := &client{base: url, http: &http.Client{}, remote: true}
 	defer c.http.CloseIdleConnections()
 	stats := func() map[string]float64 {

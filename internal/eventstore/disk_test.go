@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rollscope/rollscope/internal/event"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 )
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -35,7 +36,7 @@ func TestNearlyFull(t *testing.T) {
 	var free atomic.Int64
 	free.Store(1 << 30)
 	s.space.free = func(string) (int64, error) { return free.Load(), nil }
-	runStore(t, s)
+	eventtest.Run(t, s)
 	now := time.Now()
 	mustAppend(t, s, span(now, 0))
 	mustFlush(t, s)
@@ -110,7 +111,7 @@ func TestDiskFull(t *testing.T) {
 			if c.blind {
 				s.space.free = func(string) (int64, error) { return 1 << 40, nil }
 			}
-			stop := runStore(t, s)
+			stop := eventtest.Run(t, s)
 			now := time.Now().Add(-time.Hour)
 			var accepted []int
 			next := 0

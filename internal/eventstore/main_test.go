@@ -5,43 +5,27 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/rollscope/rollscope/internal/event"
-	"github.com/rollscope/rollscope/internal/eventstore/child"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 )
 
-const childEnv = "ROLLSCOPE_TEST_EVENTS_CHILD"
-
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(childEnv) != "":
-		os.Exit(child.Main(os.Args[1:]))
-	case os.Getenv(writerEnv) != "":
-		writeUntilKilled(os.Getenv(writerEnv))
+	eventtest.Child()
+	if dir := os.Getenv(writerEnv); dir != "" {
+		writeUntilKilled(dir)
 		os.Exit(1)
 	}
-	// The library starts goroutines as it is linked; those are there before any test.
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(),
-		goleak.Cleanup(func(code int) { removeServer(); os.Exit(code) }))
-}
-
-// selfCommand runs this test binary as the child.
-func selfCommand(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childEnv+"=1", "GOMAXPROCS=2")
-	return cmd
+	eventtest.Main(m)
 }
 
 func testOptions(t testing.TB, dir string) Options {
-	o := Options{Dir: dir, Command: selfCommand, MinFreeBytes: -1}
+	o := Options{Dir: dir, Command: eventtest.Command, MinFreeBytes: -1}
 	if os.Getenv("ROLLSCOPE_TEST_VERBOSE") != "" {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -55,29 +39,7 @@ func start(t testing.TB, o Options) (s *Store, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, runStore(t, s)
-}
-
-func runStore(t testing.TB, s *Store) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(stop)
-	return stop
+	return s, eventtest.Run(t, s)
 }
 
 func within(t testing.TB) context.Context {

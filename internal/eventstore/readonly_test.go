@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollscope/rollscope/internal/event"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 )
 
 // tree lists a directory with sizes and times, to see whether anything was written there.
@@ -74,7 +75,7 @@ func TestOpenReadOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stop := runStore(t, s)
+			stop := eventtest.Run(t, s)
 			if err := s.Append(t.Context(), []event.Row{span(now, 1)}); !errors.Is(err, ErrReadOnly) {
 				t.Errorf("append: %v", err)
 			}
@@ -109,7 +110,7 @@ func TestOpenReadOnlyNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runStore(t, s)
+	eventtest.Run(t, s)
 	if st := s.State(); st.State != StateOff || !strings.Contains(st.Reason, o.Dir) {
 		t.Errorf("state %s %q", st.State, st.Reason)
 	}

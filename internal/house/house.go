@@ -14,9 +14,9 @@ const Module = "github.com/rollscope/rollscope/"
 // A package imports only packages of columns to its left.
 var Columns = [][]string{
 	{"torchfile", "trace"}, // public
-	{"engine", "signal", "request", "rollout", "timeline", "event", "logsql", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"},              // domain: pure, no I/O, no clock
-	{"metricstore", "eventstore", "eventstore/child", "eventstore/wire", "tracestore", "requeststore", "logstore", "passstore", "holdlog", "rolloutstore"}, // stores
-	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker", "systemport"},                                           // sources and sinks
+	{"engine", "signal", "request", "rollout", "timeline", "event", "logsql", "span", "fpm", "tfevents", "wandbfile", "tailsample", "config"},                                      // domain: pure, no I/O, no clock
+	{"metricstore", "eventstore", "eventstore/child", "eventstore/eventtest", "eventstore/wire", "tracestore", "requeststore", "logstore", "passstore", "holdlog", "rolloutstore"}, // stores
+	{"scrape", "dumps", "convert", "otlp", "enginelog", "logpush", "fpmbus", "scalars", "tracker", "systemport"},                                                                   // sources and sinks
 	{"slo", "planner", "diagnose", "report"}, // analysis
 	{"dashboard", "api", "web"},              // faces
 	{"sim", "app", "cmd/rollscope"},          // whole
@@ -24,30 +24,34 @@ var Columns = [][]string{
 
 // Inside lists what a package may import of its own column.
 var Inside = map[string][]string{
-	"timeline":         {"rollout", "request", "span"},
-	"rollout":          {"request"},
-	"request":          {"engine", "event"},
-	"span":             {"request", "event"},
-	"tailsample":       {"span", "request", "event"},
-	"eventstore":       {"eventstore/wire"},
-	"eventstore/child": {"eventstore/wire"},
-	"tracestore":       {"eventstore"},
-	"requeststore":     {"eventstore"},
-	"logstore":         {"eventstore"},
-	"passstore":        {"eventstore"},
-	"signal":           {"engine"},
-	"api":              {"dashboard", "web"},
-	"cmd/rollscope":    {"app", "sim"},
-	"app":              {"sim"},
-	"sim/spans":        {"sim"}, // they render what the model tells
-	"sim/lines":        {"sim"},
-	"sim/passes":       {"sim"},
+	"timeline":             {"rollout", "request", "span"},
+	"rollout":              {"request"},
+	"request":              {"engine", "event"},
+	"span":                 {"request", "event"},
+	"tailsample":           {"span", "request", "event"},
+	"eventstore":           {"eventstore/wire"},
+	"eventstore/child":     {"eventstore/wire"},
+	"eventstore/eventtest": {"eventstore/child"},
+	"tracestore":           {"eventstore"},
+	"requeststore":         {"eventstore"},
+	"logstore":             {"eventstore"},
+	"passstore":            {"eventstore"},
+	"signal":               {"engine"},
+	"api":                  {"dashboard", "web"},
+	"cmd/rollscope":        {"app", "sim"},
+	"app":                  {"sim"},
+	"sim/spans":            {"sim"}, // they render what the model tells
+	"sim/lines":            {"sim"},
+	"sim/passes":           {"sim"},
 }
 
 // Only lists packages that a path may be imported by, whatever the column.
 var Only = map[string][]string{
 	"github.com/VictoriaMetrics/VictoriaLogs/app": {"eventstore/child"},
 }
+
+// ForTests lists packages that only tests may import.
+var ForTests = []string{"eventstore/eventtest"}
 
 // outside are directories with Go code that is not part of the binary and may import anything.
 var outside = []string{"house", "tools/", "test/"}
@@ -83,6 +87,9 @@ func Check(pkg string, imports []string) error {
 		dep, ours := short(imp)
 		if !ours {
 			continue
+		}
+		if contains(ForTests, dep) {
+			return fmt.Errorf("%s imports %s, which only tests may", pkg, imp)
 		}
 		to := column(dep)
 		switch {

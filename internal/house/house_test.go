@@ -53,6 +53,8 @@ func TestCheck(t *testing.T) {
 		{Module + "cmd/rollscope", m + "app", ""},
 		{m + "newcomer", "fmt", "no column"},
 		{m + "eventstore", "github.com/VictoriaMetrics/VictoriaLogs/app/vlstorage", "only eventstore/child"},
+		{m + "passstore", m + "eventstore/eventtest", "only tests"},
+		{m + "eventstore/eventtest", m + "eventstore/child", ""},
 		{m + "eventstore/child", "github.com/VictoriaMetrics/VictoriaLogs/app/vlstorage", ""},
 	} {
 		err := Check(c.pkg, []string{c.imp})

@@ -2,12 +2,8 @@ package passstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +11,7 @@ import (
 
 	"github.com/rollscope/rollscope/internal/event"
 	"github.com/rollscope/rollscope/internal/eventstore"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 )
 
 // until asks again until a condition holds: deletions are done in the background.
@@ -89,25 +86,13 @@ func TestExpireKilled(t *testing.T) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			var mu sync.Mutex
 			var children []*exec.Cmd
-			events, err := eventstore.Open(t.Context(), eventstore.Options{Dir: t.TempDir(), MinFreeBytes: -1, Command: func(ctx context.Context, args ...string) *exec.Cmd {
-				cmd := selfCommand(ctx, args...)
+			events, _ := openEvents(t, eventstore.Options{Dir: t.TempDir(), Command: func(ctx context.Context, args ...string) *exec.Cmd {
+				cmd := eventtest.Command(ctx, args...)
 				mu.Lock()
 				children = append(children, cmd)
 				mu.Unlock()
 				return cmd
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan error, 1)
-			go func() { done <- events.Run(ctx) }()
-			defer func() {
-				cancel()
-				if err := errors.Join(<-done, events.Close()); err != nil {
-					t.Error(err)
-				}
-			}()
 			base := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
 			c := newClock(base)
 			s := open(t, Options{Events: events, Now: c.now})
@@ -154,67 +139,6 @@ func TestExpireKilled(t *testing.T) {
 	}
 }
 
-// server is a VictoriaLogs built from its module, once a test run.
-var server struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
-
-func removeServer() {
-	if server.dir != "" {
-		_ = os.RemoveAll(server.dir)
-	}
-}
-
-// victoriaLogs starts the real server and returns its URL. It ends with the test.
-func victoriaLogs(t testing.TB, args ...string) string {
-	t.Helper()
-	server.once.Do(func() {
-		if server.dir, server.err = os.MkdirTemp("", "rollscope-test-"); server.err != nil {
-			return
-		}
-		server.path = filepath.Join(server.dir, "victoria-logs")
-		out, err := exec.Command("go", "build", "-o", server.path, "github.com/VictoriaMetrics/VictoriaLogs/app/victoria-logs").CombinedOutput()
-		if err != nil {
-			server.err = fmt.Errorf("building the VictoriaLogs server: %w\n%s", err, out)
-		}
-	})
-	if server.err != nil {
-		t.Fatal(server.err)
-	}
-	for range 5 { // the server does not say which port it got for :0, so a free one is looked for
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		_ = l.Close()
-		cmd := exec.Command(server.path, append([]string{"-httpListenAddr=" + addr, "-storageDataPath=" + t.TempDir(), "-retentionPeriod=60d", "-loggerLevel=ERROR", "-inmemoryDataFlushInterval=1s", "-memory.allowedBytes=128MB"}, args...)...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() { _ = cmd.Wait(); close(ended) }()
-		t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
-		for range 200 {
-			if c, err := net.Dial("tcp", addr); err == nil {
-				_ = c.Close()
-				return "http://" + addr
-			}
-			select {
-			case <-ended: // somebody else took the port
-			case <-time.After(50 * time.Millisecond):
-				continue
-			}
-			break
-		}
-	}
-	t.Fatal("the VictoriaLogs server does not start")
-	return ""
-}
-
 // A server of somebody else's may let rows be removed, or not: then that is a notice and no error.
 func TestExpireServer(t *testing.T) {
 	for _, x := range []struct {
@@ -227,7 +151,7 @@ func TestExpireServer(t *testing.T) {
 		{"does_not", nil, "-delete.enable", 80},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			events, _ := openEvents(t, eventstore.Options{Dir: t.TempDir(), URL: victoriaLogs(t, x.args...), SettleAfter: 2 * time.Second})
+			events, _ := openEvents(t, eventstore.Options{Dir: t.TempDir(), URL: eventtest.Server(t, x.args...), SettleAfter: 2 * time.Second})
 			base := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
 			c := newClock(base)
 			s := open(t, Options{Events: events, Now: c.now})

@@ -3,36 +3,18 @@ package passstore
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/rollscope/rollscope/internal/event"
 	"github.com/rollscope/rollscope/internal/eventstore"
-	"github.com/rollscope/rollscope/internal/eventstore/child"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 	"github.com/rollscope/rollscope/internal/fpm"
 )
 
-const childEnv = "ROLLSCOPE_TEST_EVENTS_CHILD"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		os.Exit(child.Main(os.Args[1:]))
-	}
-	// The library starts goroutines as it is linked; those are there before any test.
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { removeServer(); os.Exit(code) }))
-}
-
-func selfCommand(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childEnv+"=1", "GOMAXPROCS=2")
-	return cmd
-}
+func TestMain(m *testing.M) { eventtest.Main(m) }
 
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -43,33 +25,15 @@ func within(t testing.TB) context.Context {
 // openEvents runs an event store until the test or stop ends it.
 func openEvents(t testing.TB, o eventstore.Options) (s *eventstore.Store, stop func()) {
 	t.Helper()
-	if o.URL == "" {
-		o.Command = selfCommand
+	if o.URL == "" && o.Command == nil {
+		o.Command = eventtest.Command
 	}
 	o.MinFreeBytes = -1
 	s, err := eventstore.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(stop)
-	return s, stop
+	return s, eventtest.Run(t, s)
 }
 
 // clock is a time that only tests move.

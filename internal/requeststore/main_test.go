@@ -3,53 +3,26 @@ package requeststore
 import (
 	"context"
 	"flag"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/rollscope/rollscope/internal/event"
 	"github.com/rollscope/rollscope/internal/eventstore"
-	"github.com/rollscope/rollscope/internal/eventstore/child"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-const childEnv = "ROLLSCOPE_TEST_EVENTS_CHILD"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		os.Exit(child.Main(os.Args[1:]))
-	}
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
-}
+func TestMain(m *testing.M) { eventtest.Main(m) }
 
 // realEvents is an event store with its process, until the test ends.
 func realEvents(t testing.TB, dir string) *eventstore.Store {
 	t.Helper()
-	s, err := eventstore.Open(t.Context(), eventstore.Options{Dir: dir, MinFreeBytes: -1, Retention: 10 * 365 * 24 * time.Hour,
-		Command: func(ctx context.Context, args ...string) *exec.Cmd {
-			cmd := exec.CommandContext(ctx, os.Args[0], args...)
-			cmd.Env = append(os.Environ(), childEnv+"=1", "GOMAXPROCS=2")
-			return cmd
-		}})
+	s, err := eventstore.Open(t.Context(), eventstore.Options{Dir: dir, MinFreeBytes: -1, Retention: 10 * 365 * 24 * time.Hour, Command: eventtest.Command})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	eventtest.Run(t, s)
 	return s
 }
 

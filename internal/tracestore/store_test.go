@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,17 +14,13 @@ import (
 
 	"github.com/rollscope/rollscope/internal/event"
 	"github.com/rollscope/rollscope/internal/eventstore"
-	"github.com/rollscope/rollscope/internal/eventstore/child"
+	"github.com/rollscope/rollscope/internal/eventstore/eventtest"
 	"github.com/rollscope/rollscope/internal/span"
 )
 
-const childEnv = "ROLLSCOPE_TEST_CHILD"
-
 // TestMain runs the test binary as the event store's process when the store starts it.
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		os.Exit(child.Main(os.Args[1:]))
-	}
+	eventtest.Child()
 	code := m.Run()
 	if sharedStop != nil {
 		sharedStop()
@@ -47,11 +42,7 @@ var (
 
 // openStore starts an event store with a process of its own.
 func openStore(dir string) (*eventstore.Store, func(), error) {
-	o := eventstore.Options{Dir: dir, Now: now, Command: func(ctx context.Context, args ...string) *exec.Cmd {
-		c := exec.CommandContext(ctx, os.Args[0], args...)
-		c.Env = append(os.Environ(), childEnv+"=1")
-		return c
-	}, Retention: 5 * 365 * 24 * time.Hour}
+	o := eventstore.Options{Dir: dir, Now: now, Command: eventtest.Command, Retention: 5 * 365 * 24 * time.Hour}
 	ctx, cancel := context.WithCancel(context.Background())
 	es, err := eventstore.Open(ctx, o)
 	if err != nil {
