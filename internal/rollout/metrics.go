@@ -216,7 +216,8 @@ func (m *Metrics) requests(s *Sample) {
 	m.ledger[row].kept += float64(s.ResponseLength.N)
 	for i := range s.Requests {
 		q := &s.Requests[i]
-		m.walk.add(q, last)
+		r := newLateRequest(q, last)
+		m.walk.add(&r)
 		m.note(q)
 		if v, ok := q.CompletionTokens.Known(); ok && !shared {
 			m.ledger[row].generated += v
@@ -230,9 +231,8 @@ func (m *Metrics) requests(s *Sample) {
 			at = q.SpanEnd
 		}
 		if g := t.SegmentOf(at); g == t.Own {
-			m.own.add(q, last)
+			m.own.add(&r)
 		} else {
-			r := newLateRequest(q, last)
 			if g >= 0 {
 				r.step = t.Segments[g].RolloutID
 			}

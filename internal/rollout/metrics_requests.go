@@ -69,10 +69,9 @@ func (sc *requestScope) begin() {
 	sc.inSample = 0
 }
 
-// add takes a request; last is the number of the sample's last attempt.
-func (sc *requestScope) add(q *request.Request, last int) {
-	r := newLateRequest(q, last)
-	sc.take(&r)
+// add takes a request of the sample at hand.
+func (sc *requestScope) add(r *lateRequest) {
+	sc.take(r)
 	for i := range sc.sums {
 		sc.sums[i].add(r.values[i])
 	}

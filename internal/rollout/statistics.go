@@ -29,14 +29,47 @@ func statsOf(values []float64) Stats {
 		}
 		s.Max, s.Min = max(s.Max, v), min(s.Min, v)
 	}
-	sorted := slices.Clone(values)
-	slices.Sort(sorted)
-	if n%2 == 1 {
-		s.Median = sorted[n/2]
-	} else {
-		s.Median = (sorted[n/2-1] + sorted[n/2]) / 2
+	part := slices.Clone(values)
+	nth(part, n/2)
+	if s.Median = part[n/2]; n%2 == 0 {
+		s.Median = (slices.Max(part[:n/2]) + s.Median) / 2
 	}
 	return s
+}
+
+// nth orders a, which has no NaN, as far as needed to have at k what sorting puts there, and nothing
+// larger before it: Hoare's selection, with the middle of three as the pivot. Where the pivots are bad it
+// sorts what is left.
+func nth(a []float64, k int) {
+	lo, hi := 0, len(a)-1
+	for left := 64; hi-lo > 16 && left > 0; left-- {
+		mid := lo + (hi-lo)/2
+		x, y, z := a[lo], a[mid], a[hi]
+		pivot := max(min(x, y), min(max(x, y), z))
+		i, j := lo, hi
+		for i <= j {
+			for a[i] < pivot {
+				i++
+			}
+			for a[j] > pivot {
+				j--
+			}
+			if i <= j {
+				a[i], a[j] = a[j], a[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case k <= j:
+			hi = j
+		case k >= i:
+			lo = i
+		default:
+			return // all between are the pivot
+		}
+	}
+	slices.Sort(a[lo : hi+1])
 }
 
 // npBuffer is the number of elements that numpy's reductions take at a time (np.getbufsize).

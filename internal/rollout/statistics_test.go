@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -104,6 +105,40 @@ func TestStatisticsOfOddValues(t *testing.T) {
 	v := []float64{3, 1, 2}
 	if s := statsOf(v); s.Median != 2 || v[0] != 3 {
 		t.Errorf("%+v, values now %v", s, v)
+	}
+}
+
+// TestNth compares with what sorting puts there.
+func TestNth(t *testing.T) {
+	r := lcg(11)
+	kinds := map[string]func(i, n int) float64{
+		"random":   func(int, int) float64 { return float64(r.below(1 << 20)) },
+		"few":      func(int, int) float64 { return float64(r.below(3)) },
+		"one":      func(int, int) float64 { return 7 },
+		"sorted":   func(i, _ int) float64 { return float64(i) },
+		"reversed": func(i, n int) float64 { return float64(n - i) },
+		"up, down": func(i, n int) float64 { return float64(min(i, n-i)) },
+		"infinite": func(i, _ int) float64 { return []float64{math.Inf(1), math.Inf(-1), 0}[i%3] },
+		"saw":      func(i, _ int) float64 { return float64(i % 17) },
+	}
+	for name, at := range kinds {
+		for _, n := range []int{1, 2, 3, 16, 17, 18, 100, 1001, 5000} {
+			values := make([]float64, n)
+			for i := range values {
+				values[i] = at(i, n)
+			}
+			want := slices.Sorted(slices.Values(values))
+			for _, k := range []int{0, n / 2, n - 1, r.below(n)} {
+				part := slices.Clone(values)
+				nth(part, k)
+				if part[k] != want[k] || k > 0 && slices.Max(part[:k]) != want[k-1] {
+					t.Fatalf("%s, %d of %d: %v, want %v", name, k, n, part[k], want[k])
+				}
+				if slices.Sort(part); !slices.Equal(part, want) {
+					t.Fatalf("%s, %d of %d: values were lost", name, k, n)
+				}
+			}
+		}
 	}
 }
 
