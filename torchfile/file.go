@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 )
 
 // Format is the container of a file.
@@ -67,6 +68,7 @@ type File struct {
 	pkl      []byte
 	inflated int64 // bytes inflated so far
 	loaded   map[string][]byte
+	owned    atomic.Bool // a scan gives pages of the map back; see overlay
 	legacy   *legacyIndex
 }
 

@@ -83,8 +83,13 @@ func (f *File) Scan(opts ScanOptions, visit func(Element) error) (d *Doc, err er
 	m := &machine{d: d, data: src, flt: newFilter(opts.Path, opts.Fields, opts.Except, true), want: -1}
 	m.emit = &emitter{visit: visit, index: opts.Index}
 	if f.mapped != nil && f.pickleAt >= 0 && len(src) > 2*readAhead {
-		m.ahead = newScout(f, src)
-		defer m.ahead.stop()
+		m.emit.owner = f.owned.CompareAndSwap(false, true)
+		m.ahead = newScout(f, src, m.emit.owner)
+		defer func() {
+			if m.ahead.stop() && m.emit.owner {
+				f.owned.Store(false)
+			}
+		}()
 	}
 	d, err = d.finish(m)
 	switch {
@@ -152,6 +157,7 @@ type emitter struct {
 
 	base    height // what to go back to after each element
 	dropped int    // pages of the map before this offset were given back
+	owner   bool   // of the map: no other scan gives pages back
 }
 
 const (
@@ -295,12 +301,10 @@ func (e *emitter) forget(m *machine, pos int) error {
 	}
 	e.memoLow, d.lowPut = d.memo.n, d.memo.n
 	d.rewind(e.base)
-	if f := d.f; f.mapped != nil && f.pickleAt >= 0 && pos-e.dropped > dropWindow {
-		to := pos - 64<<10
-		if from := f.pickleAt + e.dropped; m.ahead == nil || !m.ahead.drop(from, f.pickleAt+to) {
-			dropPages(f.mapped, from, f.pickleAt+to)
+	if e.owner && pos-e.dropped > dropWindow {
+		if to := pos - 64<<10; m.ahead.drop(d.f.pickleAt+e.dropped, d.f.pickleAt+to) {
+			e.dropped = to
 		}
-		e.dropped = to
 	}
 	if m.ahead != nil {
 		m.ahead.at(pos)

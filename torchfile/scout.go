@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"runtime"
+	"sync/atomic"
 )
 
 // scout goes ahead of a scan in a goroutine of its own and walks the runs of numbers, which are most of
@@ -13,10 +14,12 @@ import (
 // answer in place of walking. Pages that the scan is done with it gives back. The scan never waits for
 // the scout.
 //
-// The scout reads the file into a buffer that stays in the processor's cache. Through the map the same
-// bytes cost several times as much, since each page of it is entered into the page tables and taken
-// out again for one look. So the scan should not look at a run at all: batches that follow each
-// other are one answer.
+// The scout reads the file in place of touching its map: each page of a map is entered into the page
+// tables and taken out again for one look, and where what it reads stays in the processor's cache that
+// costs several times as much as the reading. What it has read lies over the map for a while, where the
+// scan finds it; see overlay. Where that cannot be, it goes into a buffer for the scout alone. Then the
+// scan should not look at a run at all: batches that follow each other are one answer. And what is between
+// runs the scout looks at by the map before the scan does.
 type scout struct {
 	f         *File
 	src       []byte
@@ -24,10 +27,14 @@ type scout struct {
 	windows   chan [2]int
 	behind    chan [2]int // what is to be given back
 	done      chan struct{}
+	stopping  atomic.Bool
 	found     chan []foundRun
 	runs      []foundRun // taken from found, those before the scan's position left out
 	alone     bool       // there is one processor: only the pages are worth it
 	prevented bool       // the file cannot be read, or became shorter
+	kept      bool       // something could not be taken from the map again
+	buf       []byte
+	seen      byte // so that a look at a page is one
 }
 
 // foundRun is a run of numbers: what scanRun returns for start, or, when an APPENDS stands at end, for
@@ -47,12 +54,17 @@ const (
 	scoutLeast = 64
 )
 
-func newScout(f *File, src []byte) *scout {
+// newScout sends a scout ahead. With owner nobody else gives pages of the map back or lays something over it.
+func newScout(f *File, src []byte, owner bool) *scout {
 	s := &scout{
 		f: f, src: src, windows: make(chan [2]int, readAhead/scoutWindow), found: make(chan []foundRun, 2*readAhead/scoutWindow),
 		behind: make(chan [2]int, 1), done: make(chan struct{}), alone: runtime.GOMAXPROCS(0) < 2,
 	}
-	go s.work()
+	var over *overlay
+	if owner {
+		over = newOverlay(f)
+	}
+	go s.work(over)
 	s.at(0)
 	return s
 }
@@ -81,57 +93,86 @@ func (s *scout) drop(from, to int) bool {
 	}
 }
 
-func (s *scout) stop() {
+// stop waits for the scout's end and says whether the map is as it was.
+func (s *scout) stop() bool {
+	s.stopping.Store(true)
 	close(s.windows)
 	<-s.done
+	return !s.kept
 }
 
-func (s *scout) work() {
+func (s *scout) work(over *overlay) {
 	defer close(s.done)
-	var buf []byte
+	if over != nil {
+		defer func() { s.kept = !over.close() }()
+	}
 	r := runFinder{inStep: true} // the pickle begins with an opcode
 	asked := 0
-	seen := byte(0)
 	for w := range s.windows {
+		if s.stopping.Load() {
+			continue
+		}
 		select {
 		case b := <-s.behind:
-			dropPages(s.f.mapped, b[0], b[1])
+			switch {
+			case over == nil:
+				dropPages(s.f.mapped, b[0], b[1])
+			case over.uncover(b[1]):
+				dropPages(s.f.mapped, b[0], over.bare(b[1]))
+			}
 		default:
-		}
-		if s.alone {
-			populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
-			continue
 		}
 		if w[0] > asked && w[0] > r.pos { // the scan was faster
 			r = runFinder{pos: w[0]}
 		}
 		asked = w[1]
-		if s.prevented || r.pos >= w[1] {
-			continue
-		}
-		if n := w[1] - r.pos; cap(buf) < n {
-			buf = make([]byte, n, n+scoutWindow/4)
-		} else {
-			buf = buf[:n]
-		}
-		if n, _ := s.f.r.ReadAt(buf, int64(s.f.pickleAt+r.pos)); n < len(buf) {
-			s.prevented = true // the scan meets it by itself
-			continue
-		}
-		r.pages = r.pages[:0]
-		runs := r.find(buf, w[1] == len(s.src))
-		populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
-		s.prevented = s.f.Guard(func() error {
-			for _, p := range r.pages {
-				seen ^= s.src[p*scoutPage]
+		at := s.f.pickleAt
+		covered := over != nil && over.cover(at+min(w[0], r.pos), at+w[1])
+		switch {
+		case s.alone:
+			if !covered {
+				populate(s.f.mapped, at+w[0], at+w[1])
 			}
-			return nil
-		}) != nil
-		select {
-		case s.found <- runs:
-		default: // nobody takes them
+		case s.prevented || r.pos >= w[1]:
+		default:
+			runs := s.look(&r, w, covered)
+			select {
+			case s.found <- runs:
+			default: // nobody takes them
+			}
 		}
 	}
+}
+
+// look finds runs in a window.
+func (s *scout) look(r *runFinder, w [2]int, covered bool) (runs []foundRun) {
+	last := w[1] == len(s.src)
+	if covered {
+		s.prevented = s.f.Guard(func() error {
+			runs = r.find(s.src[r.pos:w[1]], last)
+			return nil
+		}) != nil
+		return runs
+	}
+	if n := w[1] - r.pos; cap(s.buf) < n {
+		s.buf = make([]byte, n, n+scoutWindow/4)
+	} else {
+		s.buf = s.buf[:n]
+	}
+	if n, _ := s.f.r.ReadAt(s.buf, int64(s.f.pickleAt+r.pos)); n < len(s.buf) {
+		s.prevented = true // the scan meets it by itself
+		return nil
+	}
+	r.pages = r.pages[:0]
+	runs = r.find(s.buf, last)
+	populate(s.f.mapped, s.f.pickleAt+w[0], s.f.pickleAt+w[1])
+	s.prevented = s.f.Guard(func() error {
+		for _, p := range r.pages {
+			s.seen ^= s.src[p*scoutPage]
+		}
+		return nil
+	}) != nil
+	return runs
 }
 
 // runFinder looks for runs in a pickle that it is given piece by piece.
