@@ -217,11 +217,11 @@ export class Pane {
       this.order = order;
       this.marks = marks;
       this.places.fill(0);
-      order.forEach((r, p) => (this.places[r] = p + 1));
+      for (let p = 0; p < order.length; p++) this.places[order[p] as number] = p + 1;
       let matches = -1;
       if (v.filter) {
         matches = 0;
-        if (marks) order.forEach((r) => (matches += marks[r] as number));
+        if (marks) for (let p = 0; p < order.length; p++) matches += marks[order[p] as number] as number;
         else matches = order.length;
       }
       this.info.value = { ...this.info.value, ready: true, shown: order.length, matches, error: "", loading: false };

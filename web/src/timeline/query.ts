@@ -277,6 +277,7 @@ export class Index {
   private rids: Haystack | null = null;
   private reqRow: Uint32Array | null = null;
   private numbers = new Map<string, Float64Array>();
+  private ranked = new Map<Sort, Ranks>();
 
   constructor(readonly head: Head, readonly rows: Rows, readonly table: Table) {}
 
@@ -302,13 +303,7 @@ export class Index {
       rows[shown++] = r;
     }
     const out = rows.slice(0, shown);
-    if (q.sort === "status") {
-      const rank = this.statusRank();
-      sortBy(out, (r) => rank[this.rows.status[r] as number] as number, q.desc);
-    } else if (q.sort !== "row" || q.desc) {
-      const v = this.number(q.sort);
-      sortBy(out, (r) => v[r] as number, q.desc);
-    }
+    if (q.sort !== "row" || q.desc) sortBy(out, this.ranks(q.sort), q.desc);
     return q.group ? this.grouped(out) : out;
   }
 
@@ -327,6 +322,20 @@ export class Index {
       if (!Number.isNaN(g)) groups.set(g, fresh);
     }
     return Uint32Array.from(lists.flat());
+  }
+
+  /** The rank of each row by a key; made once, so that a filter or the other direction sorts nothing. */
+  private ranks(sort: Sort): Ranks {
+    const known = this.ranked.get(sort);
+    if (known) return known;
+    let keys: Float64Array;
+    if (sort === "status") {
+      const rank = this.statusRank();
+      keys = Float64Array.from(this.rows.status, (s) => rank[s] as number);
+    } else keys = this.number(sort);
+    const made = rankOf(keys);
+    this.ranked.set(sort, made);
+    return made;
   }
 
   private statusRank(): Float64Array {
@@ -605,35 +614,50 @@ function compare(v: number, op: Op, x: number): boolean {
   }
 }
 
-/**
- * Sorts rows by a key; missing keys last in both directions, ties keep their order. Numbers alone are sorted
- * natively and each row then finds its rank: a comparator would be called for a hundred times as many pairs.
- */
-function sortBy(order: Uint32Array, key: (r: number) => number, desc: boolean): void {
-  const n = order.length;
-  const keys = new Float64Array(n);
-  for (let i = 0; i < n; i++) keys[i] = key(order[i] as number);
-  const ranks = keys.filter((k) => !Number.isNaN(k)).sort();
+/** Ranks of all rows by a key: equal keys share one, missing keys have the last, which is most. */
+interface Ranks {
+  of: Uint32Array;
+  most: number;
+}
+
+/** Numbers alone are sorted natively and each row then finds its rank: a comparator would be called for a hundred times as many pairs. */
+function rankOf(keys: Float64Array): Ranks {
+  const n = keys.length;
+  const sorted = new Float64Array(n);
+  let some = 0;
+  for (let i = 0; i < n; i++) if (!Number.isNaN(keys[i] as number)) sorted[some++] = keys[i] as number;
+  const ranks = sorted.subarray(0, some).sort();
   let m = 0;
-  for (let i = 0; i < ranks.length; i++) if (m === 0 || ranks[i] !== ranks[m - 1]) ranks[m++] = ranks[i] as number;
-  const place = new Uint32Array(n);
-  const counts = new Uint32Array(m + 2);
+  for (let i = 0; i < some; i++) if (m === 0 || ranks[i] !== ranks[m - 1]) ranks[m++] = ranks[i] as number;
+  const of = new Uint32Array(n);
   for (let i = 0; i < n; i++) {
     const k = keys[i] as number;
-    let rank = m;
-    if (!Number.isNaN(k)) {
-      let lo = 0, hi = m;
+    let lo = 0, hi = m;
+    if (Number.isNaN(k)) lo = m;
+    else {
       while (lo < hi) {
         const mid = (lo + hi) >> 1;
         if ((ranks[mid] as number) < k) lo = mid + 1;
         else hi = mid;
       }
-      rank = desc ? m - 1 - lo : lo;
     }
-    place[i] = rank;
-    counts[rank + 1] = (counts[rank + 1] as number) + 1;
+    of[i] = lo;
   }
-  for (let k = 0; k <= m; k++) counts[k + 1] = (counts[k + 1] as number) + (counts[k] as number);
+  return { of, most: m };
+}
+
+/** Sorts rows by their ranks; missing keys last in both directions, ties keep their order. */
+function sortBy(order: Uint32Array, { of, most }: Ranks, desc: boolean): void {
+  const n = order.length;
+  const counts = new Uint32Array(most + 2);
+  const place = new Uint32Array(n);
+  for (let i = 0; i < n; i++) {
+    const rank = of[order[i] as number] as number;
+    const at = desc && rank < most ? most - 1 - rank : rank;
+    place[i] = at;
+    counts[at + 1] = (counts[at + 1] as number) + 1;
+  }
+  for (let k = 0; k <= most; k++) counts[k + 1] = (counts[k + 1] as number) + (counts[k] as number);
   const copy = order.slice();
   for (let i = 0; i < n; i++) {
     const at = counts[place[i] as number] as number;

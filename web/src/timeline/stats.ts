@@ -47,6 +47,15 @@ export function percentile(sorted: Float64Array, p: number): number {
 
 /** Per span name: of the spans of these rows that touch [t0, t1]; virtual lanes are not counted twice. */
 export function rangeStats(t: Table, order: Uint32Array, t0: number, t1: number, names: number, attempt: number): NameStats[] {
+  const steps = rangeStatsSteps(t, order, t0, t1, names, attempt);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
+}
+
+/** Yields while it counts, for who has frames to draw. */
+export function* rangeStatsSteps(t: Table, order: Uint32Array, t0: number, t1: number, names: number, attempt: number): Generator<void, NameStats[]> {
   const n = new Uint32Array(names), points = new Uint32Array(names), open = new Uint32Array(names), merged = new Uint32Array(names);
   const touches = (i: number): boolean => {
     const s = t.start[i] as number;
@@ -54,6 +63,7 @@ export function rangeStats(t: Table, order: Uint32Array, t0: number, t1: number,
   };
   for (let k = 0; k < order.length; k++) {
     const r = order[k] as number;
+    if (k % 256 === 255) yield;
     for (let i = t.itemFrom[r] as number, e = t.itemFrom[r + 1] as number; i < e; i++) {
       if (!touches(i)) continue;
       const name = t.name[i] as number;
@@ -71,6 +81,7 @@ export function rangeStats(t: Table, order: Uint32Array, t0: number, t1: number,
   const fill = at.slice(0, names);
   for (let k = 0; k < order.length; k++) {
     const r = order[k] as number;
+    if (k % 256 === 255) yield;
     for (let i = t.itemFrom[r] as number, e = t.itemFrom[r + 1] as number; i < e; i++) {
       const state = t.state[i];
       if (state === POINT || state === ORPHAN || state === OPEN || ((t.flags[i] as number) & MERGED) !== 0 || !touches(i)) continue;
@@ -82,6 +93,7 @@ export function rangeStats(t: Table, order: Uint32Array, t0: number, t1: number,
   const out: NameStats[] = [];
   for (let i = 0; i < names; i++) {
     if (!n[i] && !points[i] && !open[i] && !merged[i]) continue;
+    yield;
     const d = durations.subarray(at[i], at[i + 1]).sort();
     let sum = d.length > 0 ? 0 : NaN;
     for (let k = 0; k < d.length; k++) sum += d[k] as number;
