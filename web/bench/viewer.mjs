@@ -1,11 +1,15 @@
 // Opens a saved timeline in Chromium and measures it:
 //   node bench/viewer.mjs PAGE.html [RUNS]
-// prints JSON: tti_ms (from navigation to the first painted picture; marks: its parts), frames of panning, zooming and the
-// density overview (time between frames and time to draw, p50 and p95), filter_ms, sort_ms, expand_ms,
+// prints JSON: tti_ms (from navigation to the first painted picture; marks: its parts), frames of panning, zooming and
+// the density overview (time between frames and time to draw, p50 and p95), filter_ms, sort_ms, expand_ms,
 // renderer_rss_mb (peak of the renderer process), js_heap_mb. Each figure is the median of RUNS openings.
+// The opening is watched over a pipe that asks for one thing, the marks. Playwright listens to the network as well, for
+// which Chromium decodes the whole page once more before its script runs: half a second that nobody waits for.
 import { chromium } from "playwright-core";
-import { readFileSync, readdirSync } from "node:fs";
-import { resolve } from "node:path";
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
 const file = process.argv[2];
@@ -52,7 +56,57 @@ const percentile = (list, p) => {
 };
 const round = (x) => (typeof x === "number" ? Math.round(x * 10) / 10 : x);
 
+/** Opens the page as a person does, with nothing that listens, and returns when its picture stood, and its marks. */
+async function open() {
+  const dir = mkdtempSync(join(tmpdir(), "rollscope-bench-viewer-"));
+  const args = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--window-size=1600,900", "--remote-debugging-pipe", `--user-data-dir=${dir}`, "about:blank"];
+  const child = spawn(process.env.CHROMIUM ?? "/usr/bin/chromium", args, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+  const ended = new Promise((done) => child.once("exit", done));
+  try {
+    let last = 0, text = "";
+    const asked = new Map();
+    child.stdio[4].setEncoding("utf8").on("data", (d) => {
+      text += d;
+      for (let i; (i = text.indexOf("\0")) >= 0; text = text.slice(i + 1)) {
+        const m = JSON.parse(text.slice(0, i));
+        const a = asked.get(m.id);
+        asked.delete(m.id);
+        if (m.error) a?.failed(new Error(`Chromium: ${m.error.message}`));
+        else a?.done(m.result);
+      }
+    });
+    const send = (method, params, sessionId) => Promise.race([
+      new Promise((done, failed) => {
+        asked.set(++last, { done, failed });
+        child.stdio[3].write(`${JSON.stringify({ id: last, method, params, sessionId })}\0`);
+      }),
+      ended.then((code) => Promise.reject(new Error(`Chromium ended with ${code}`))),
+    ]);
+    const { targetId } = await send("Target.createTarget", { url: "about:blank" });
+    const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
+    await new Promise((done) => setTimeout(done, 1000)); // what starts with the browser is not the page's
+    await send("Page.navigate", { url }, sessionId);
+    const { result, exceptionDetails } = await send("Runtime.evaluate", {
+      awaitPromise: true, returnByValue: true,
+      expression: `new Promise((done) => {
+        const look = () => {
+          if (performance.getEntriesByName("rollscope.drawn").length === 0) return requestAnimationFrame(look);
+          requestAnimationFrame(() => done({ tti: performance.now(), marks: Object.fromEntries(performance.getEntriesByType("mark").filter((m) => m.name.startsWith("rollscope.")).map((m) => [m.name.slice(10) + "_ms", m.startTime])) }));
+        };
+        look();
+      })`,
+    }, sessionId);
+    if (exceptionDetails) throw new Error(`the page: ${exceptionDetails.text}`);
+    return result.value;
+  } finally {
+    if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+    await ended;
+    rmSync(dir, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
+  }
+}
+
 async function once() {
+  const { tti, marks } = await open();
   // A browser server, because its process id tells which renderer is ours.
   const server = await chromium.launchServer({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-precise-memory-info"] });
   const browser = await chromium.connect(server.wsEndpoint());
@@ -61,15 +115,7 @@ async function once() {
     const errors = [];
     page.on("pageerror", (e) => errors.push(String(e)));
     await page.goto(url, { waitUntil: "commit" });
-    const tti = await page.evaluate(() => new Promise((done) => {
-      const look = () => {
-        const el = document.querySelector(".tl-canvas");
-        if (el && Number(el.dataset.last) > 0) requestAnimationFrame(() => done(performance.now()));
-        else requestAnimationFrame(look);
-      };
-      look();
-    }));
-    const marks = await page.evaluate(() => Object.fromEntries(performance.getEntriesByType("mark").filter((m) => m.name.startsWith("rollscope.")).map((m) => [`${m.name.slice(10)}_ms`, m.startTime])));
+    await page.waitForFunction(() => performance.getEntriesByName("rollscope.drawn").length > 0);
     await page.waitForTimeout(800);
     const box = await page.locator(".tl-canvas").boundingBox();
     const cx = box.x + box.width * 0.55, cy = box.y + box.height * 0.6;
