@@ -95,6 +95,7 @@ func TestPlanHistory(t *testing.T) {
 
 // A history that cannot be read is told, counted and laid aside; the next one begins.
 func TestPlanHistoryDamaged(t *testing.T) {
+	r := newPlanRig(t, "")
 	for name, text := range map[string]string{
 		"no yaml": "a: [", "another version": "version: 2\n", "settings": "version: 1\nsettings: [{from: 2026-01-01T00:00:00Z, planner: {mode: sideways}}]\n",
 		"large": strings.Repeat("#", maxPlanHistory+1), "a time": "version: 1\nmodes: [{from: yesterday}]\n",
@@ -107,7 +108,7 @@ func TestPlanHistoryDamaged(t *testing.T) {
 		if _, err := openPlanHistory(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
 		}
-		r := newPlanRig(t, "")
+		r.plan = newPlanning(r.plan.metrics, quiet)
 		r.plan.remember(home)
 		if err := r.plan.apply(planConfig(t, "  planner: {ttft_ms: 250}\n")); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -198,4 +200,29 @@ func FuzzLearned(f *testing.F) {
 			t.Fatalf("%x became %x", first, second)
 		}
 	})
+}
+
+// As many services as percentiles are kept of, each with all measures of many lengths: the most that is
+// written down every 10 s.
+func BenchmarkAppendLearned(b *testing.B) {
+	s := start(b, Options{Policy: DefaultPolicy(), Observe: nothing})
+	r := rng(5)
+	for i := range int32(maxSketches) {
+		key := [2]int32{s.word("service " + strconv.Itoa(int(i))), nobody}
+		s.sketches[key] = new([numMeasures]*sketch)
+		for m := range numMeasures {
+			k := new(sketch)
+			for range 2000 {
+				k.add(t0, math.Exp(r.NormFloat64()), 1e9)
+			}
+			s.sketches[key][m] = k
+		}
+	}
+	var out []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		out = s.AppendLearned(out[:0])
+	}
+	b.SetBytes(int64(len(out)))
+	b.ReportMetric(float64(len(out)), "bytes")
 }
