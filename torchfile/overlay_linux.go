@@ -81,15 +81,23 @@ func (o *overlay) cover(from, to int) bool {
 func (o *overlay) put() bool {
 	_, _, errno := unix.Syscall6(unix.SYS_MREMAP, uintptr(unsafe.Pointer(unsafe.SliceData(o.scratch))), overlayBlock, overlayBlock,
 		unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED|unix.MREMAP_DONTUNMAP, uintptr(unsafe.Pointer(&o.mapped[o.next])), 0)
+	if errno != 0 {
+		_ = o.restore(o.next) // it may have made room before it failed; who reads there gets ErrChanged when this fails too
+	}
 	return errno == 0
+}
+
+// restore puts the map back at the block that begins at offset at.
+func (o *overlay) restore(at int) error {
+	_, err := unix.MmapPtr(o.fd, int64(at), unsafe.Pointer(&o.mapped[at]), overlayBlock, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED)
+	return err
 }
 
 // uncover restores the map of the blocks that end at to or before it. When that fails a copy stays, which
 // has the same bytes, but pages of the map must not be given back any more.
 func (o *overlay) uncover(to int) bool {
 	for o.first < o.next && o.first+overlayBlock <= to {
-		at := unsafe.Pointer(&o.mapped[o.first])
-		if _, err := unix.MmapPtr(o.fd, int64(o.first), at, overlayBlock, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		if err := o.restore(o.first); err != nil {
 			o.off = true
 			return false
 		}
