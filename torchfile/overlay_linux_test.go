@@ -27,7 +27,7 @@ func TestOverlayRefused(t *testing.T) {
 	if err := unix.Munmap(empty); err != nil {
 		t.Fatal(err)
 	}
-	o.scratch = empty // nothing is there
+	o.scratch = empty                                                                       // nothing is there
 	if err := unix.MunmapPtr(unsafe.Pointer(&f.mapped[o.next]), overlayBlock); err != nil { // as the system does
 		t.Fatal(err)
 	}
