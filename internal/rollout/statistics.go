@@ -30,17 +30,16 @@ func statsOf(values []float64) Stats {
 		s.Max, s.Min = max(s.Max, v), min(s.Min, v)
 	}
 	part := slices.Clone(values)
-	nth(part, n/2)
-	if s.Median = part[n/2]; n%2 == 0 {
+	if s.Median = Nth(part, n/2); n%2 == 0 {
 		s.Median = (slices.Max(part[:n/2]) + s.Median) / 2
 	}
 	return s
 }
 
-// nth orders a, which has no NaN, as far as needed to have at k what sorting puts there, and nothing
-// larger before it: Hoare's selection, with the middle of three as the pivot. Where the pivots are bad it
-// sorts what is left.
-func nth(a []float64, k int) {
+// Nth returns what sorting would put at k of a, which has no NaN. It reorders a: what comes before k is not
+// larger afterwards, what comes after not smaller. It is Hoare's selection, with the middle of three as the
+// pivot; where the pivots are bad it sorts what is left.
+func Nth[T int64 | float64](a []T, k int) T {
 	lo, hi := 0, len(a)-1
 	for left := 64; hi-lo > 16 && left > 0; left-- {
 		mid := lo + (hi-lo)/2
@@ -66,10 +65,11 @@ func nth(a []float64, k int) {
 		case k >= i:
 			lo = i
 		default:
-			return // all between are the pivot
+			return a[k] // all between are the pivot
 		}
 	}
 	slices.Sort(a[lo : hi+1])
+	return a[k]
 }
 
 // npBuffer is the number of elements that numpy's reductions take at a time (np.getbufsize).

@@ -130,7 +130,7 @@ func TestNth(t *testing.T) {
 			want := slices.Sorted(slices.Values(values))
 			for _, k := range []int{0, n / 2, n - 1, r.below(n)} {
 				part := slices.Clone(values)
-				nth(part, k)
+				Nth(part, k)
 				if part[k] != want[k] || k > 0 && slices.Max(part[:k]) != want[k-1] {
 					t.Fatalf("%s, %d of %d: %v, want %v", name, k, n, part[k], want[k])
 				}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/rollscope/rollscope/internal/rollout"
 )
 
 // Stats are the statistics of a window; see "Statistics" in FORMAT.md.
@@ -94,8 +96,8 @@ func (ix *Index) Stats(q Query, t0, t1 int64) (*Stats, error) {
 			d := durs[t.from : t.from+t.n]
 			// The larger rank first: what lies before it is not larger.
 			hi := (99*t.n+99)/100 - 1
-			p99 := nth(d, hi)
-			p50 := nth(d[:hi+1], (t.n+1)/2-1)
+			p99 := rollout.Nth(d, hi)
+			p50 := rollout.Nth(d[:hi+1], (t.n+1)/2-1)
 			s.Sum, s.P50, s.P99, s.Max = ix.secs(t.sum), ix.secs(p50), ix.secs(p99), ix.secs(t.most)
 		}
 		out.Names = append(out.Names, s)
@@ -141,42 +143,4 @@ func (s stretches) busyAt(t int64) string {
 		return "other"
 	}
 	return busy[s.class[i]]
-}
-
-// nth returns what would stand at place k if d were sorted. It reorders d: what comes before k is not
-// larger afterwards, what comes after not smaller.
-func nth(d []int64, k int) int64 {
-	lo, hi := 0, len(d)-1
-	for depth := 0; lo < hi; depth++ {
-		if depth > 64 { // somebody chose the values
-			slices.Sort(d[lo : hi+1])
-			break
-		}
-		mid := lo + (hi-lo)/2
-		a, b, c := d[lo], d[mid], d[hi]
-		pivot := max(min(a, b), min(max(a, b), c))
-		i, j := lo, hi
-		for i <= j {
-			for d[i] < pivot {
-				i++
-			}
-			for d[j] > pivot {
-				j--
-			}
-			if i <= j {
-				d[i], d[j] = d[j], d[i]
-				i++
-				j--
-			}
-		}
-		switch {
-		case k <= j:
-			hi = j
-		case k >= i:
-			lo = i
-		default:
-			return d[k]
-		}
-	}
-	return d[k]
 }

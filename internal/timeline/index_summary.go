@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"github.com/rollscope/rollscope/internal/request"
+	"github.com/rollscope/rollscope/internal/rollout"
 )
 
 // Summary is what the page's legend and its comparisons with medians say of a query's rows, over all of
@@ -152,7 +153,7 @@ func (ix *Index) medians(q Query, order []uint32) Medians {
 		if len(values) == 0 {
 			return nil
 		}
-		return ix.secs(nth(values, (len(values)+1)/2-1))
+		return ix.secs(rollout.Nth(values, (len(values)+1)/2-1))
 	}
 	m := Medians{Queue: median(ix.reqQueue), E2E: median(ix.reqE2E), Dur: median(ix.reqDur)}
 	for p := range m.Phases {

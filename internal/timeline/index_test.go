@@ -391,7 +391,7 @@ func TestNth(t *testing.T) {
 	for _, d := range [][]int64{{5}, {2, 1}, {3, 3, 3}, {9, 1, 8, 2, 7, 3}, {1, 2, 3, 4, 5, 6, 7}, {7, 7, 1, 1, 7, 7, 1}} {
 		want := slices.Sorted(slices.Values(d))
 		for k := range d {
-			if got := nth(slices.Clone(d), k); got != want[k] {
+			if got := rollout.Nth(slices.Clone(d), k); got != want[k] {
 				t.Errorf("place %d of %v is %d, not %d", k, d, got, want[k])
 			}
 		}
