@@ -58,7 +58,7 @@ type FollowOptions struct {
 
 	Poll     time.Duration // between two looks at the files that are followed; 0: 250 ms
 	Rescan   time.Duration // between two evaluations of the globs; 0: 2 s
-	Partial  time.Duration // how long a line without its end is waited for; 0: 5 s
+	Partial  time.Duration // how long the rest of a line, or of a file's begin, is waited for; 0: 5 s
 	Drain    time.Duration // how long a file that lost its name is read on after its last growth; 0: 30 s
 	MaxFiles int           // followed at once; 0: 1024
 	Batch    int           // rows handed over at once at most; 0: 1000
@@ -85,6 +85,7 @@ type Follower struct {
 	tails   []*tail
 	stdin   *stdin
 	scanned time.Time
+	short   map[string]time.Time // when a file was first seen that is too short to be told from a copy
 
 	rows  []event.Row
 	obs   []request.Observation
@@ -150,7 +151,7 @@ func NewFollower(o FollowOptions) (*Follower, error) {
 	if o.Counts == nil {
 		o.Counts = NewCounts()
 	}
-	f := &Follower{o: o, log: o.Logger.With("component", "enginelog"), status: map[*tail]FileStatus{}, drops: map[string]int64{}, warned: map[string]bool{}}
+	f := &Follower{o: o, log: o.Logger.With("component", "enginelog"), status: map[*tail]FileStatus{}, drops: map[string]int64{}, warned: map[string]bool{}, short: map[string]time.Time{}}
 	c, err := loadCursors(o.StateDir)
 	if c == nil {
 		return nil, err
@@ -330,6 +331,7 @@ func (f *Follower) scan(now time.Time) {
 	f.mu.Lock()
 	f.drops[DropFiles] = max(f.drops[DropFiles], tooMany)
 	f.mu.Unlock()
+	maps.DeleteFunc(f.short, func(path string, _ time.Time) bool { return !paths[path] })
 	for _, t := range f.tails {
 		if !seen[t] && !t.gone {
 			t.gone = true // its name is gone or another's: read it to its end, then leave it
@@ -377,7 +379,7 @@ func (f *Follower) open(src *Source, path string, now time.Time) *tail {
 	}
 	t := &tail{src: src, path: path, file: file, info: fi, gz: strings.HasSuffix(path, ".gz"), changed: now}
 	if t.cur = f.cursors.find(path, fi, file); t.cur == nil {
-		if f.copying(fi, file) {
+		if f.copying(path, fi, file, now) {
 			file.Close()
 			return nil
 		}
@@ -386,6 +388,7 @@ func (f *Follower) open(src *Source, path string, now time.Time) *tail {
 			t.cur.Offset = lastLineEnd(file, fi.Size())
 		}
 	}
+	delete(f.short, path)
 	t.cur.taken = true
 	t.cur.Path, t.cur.Seen = path, now.Unix()
 	t.cur.Dev, t.cur.Ino = fileID(fi)
@@ -411,26 +414,44 @@ func (f *Follower) open(src *Source, path string, now time.Time) *tail {
 // copying tells whether a new file is a copy of one that is followed, such as copytruncate makes before it
 // cuts the file: it has the same begin, and the same end at the same place. It is left alone. When the
 // other one is cut the copy is found by its begin and read on where that one was; a copy whose origin is
-// never cut has nothing that was not read.
-func (f *Follower) copying(fi os.FileInfo, file io.ReaderAt) bool {
-	n := min(fi.Size(), printLength)
-	if n < shortPrint {
-		return false
-	}
-	p := fingerprint(file, int(n))
+// never cut has nothing that was not read. A file that is too short to tell, as a copy is that was just
+// created, is left alone for FollowOptions.Partial when it may be one.
+func (f *Follower) copying(path string, fi os.FileInfo, file io.ReaderAt, now time.Time) bool {
+	size := min(fi.Size(), printLength)
 	for _, t := range f.tails {
-		if t.gz || t.file == nil || int64(t.cur.PrintLength) < n {
+		if t.gz || t.file == nil {
 			continue
 		}
-		if t.cur.PrintLength == int(n) && t.cur.Print != p || t.cur.PrintLength > int(n) && fingerprint(t.file, int(n)) != p {
+		if size < shortPrint {
+			if size > t.size || !sameBytes(file, t.file, 0, size) {
+				continue
+			}
+			if _, ok := f.short[path]; !ok {
+				f.short[path] = now
+			}
+			if now.Sub(f.short[path]) < f.o.Partial {
+				return true
+			}
+			continue
+		}
+		n := int(min(size, int64(t.cur.PrintLength)))
+		if n < shortPrint {
 			continue
 		}
 		live, err := t.file.Stat()
 		if err != nil {
 			continue
 		}
-		if live.Size() < t.size {
-			return true // cut, which is noticed when it is read next
+		begin, was := fingerprint(file, n), fingerprint(t.file, n)
+		if n == t.cur.PrintLength {
+			if begin != t.cur.Print {
+				continue
+			}
+			if live.Size() < t.size || was != begin {
+				return true // cut, which is noticed when it is read next
+			}
+		} else if begin != was {
+			continue
 		}
 		if at := fi.Size() - min(fi.Size(), 4096); sameBytes(file, t.file, at, fi.Size()-at) {
 			return true

@@ -65,7 +65,10 @@ func (m *memory) got() []string {
 // following starts a Follower and returns what stops it.
 func following(t *testing.T, o FollowOptions) (*Follower, func()) {
 	t.Helper()
-	o.Poll, o.Rescan, o.Partial, o.Drain = time.Millisecond, 2*time.Millisecond, 50*time.Millisecond, 20*time.Millisecond
+	o.Poll, o.Rescan, o.Drain = time.Millisecond, 2*time.Millisecond, 20*time.Millisecond
+	if o.Partial == 0 {
+		o.Partial = 50 * time.Millisecond
+	}
 	f, err := NewFollower(o)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +160,7 @@ func TestFollowRotation(t *testing.T) {
 				appendFile(t, path, numbered(0, 50))
 			}
 			m := &memory{}
-			f, stop := following(t, FollowOptions{Sources: []Source{{Path: pattern, Zone: time.UTC}}, Sink: m.take, StateDir: filepath.Join(dir, "state")})
+			f, stop := following(t, FollowOptions{Sources: []Source{{Path: pattern, Zone: time.UTC}}, Sink: m.take, StateDir: filepath.Join(dir, "state"), Partial: time.Minute})
 			if name == "late" {
 				time.Sleep(10 * time.Millisecond)
 				appendFile(t, path, numbered(0, 50))
@@ -192,6 +195,40 @@ func TestFollowRotation(t *testing.T) {
 				t.Errorf("drops %v", d)
 			}
 		})
+	}
+}
+
+// TestFollowSlowCopy: looks fall into every part of a copy that is being made, from the empty file on, and
+// no line comes twice. A short file that only begins as another does is followed in the end.
+func TestFollowSlowCopy(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "engine.log")
+	lines := numbered(0, 40)
+	appendFile(t, path, lines)
+	m := &memory{}
+	f, stop := following(t, FollowOptions{Sources: []Source{{Path: path + "*", Zone: time.UTC}}, Sink: m.take, Partial: 2 * time.Second})
+	until(t, "40 lines", func() bool { return len(m.got()) == 40 })
+	at := 0
+	for _, to := range []int{0, 1, 60, shortPrint - 1, shortPrint, printLength - 1, printLength, printLength + 1, len(lines)} {
+		appendFile(t, path+".1", lines[at:to])
+		at = to
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the cut is seen", func() bool { return f.Status()[0].Size == 0 })
+	appendFile(t, path, numbered(40, 60))
+	until(t, "60 lines", func() bool { return len(m.got()) >= 60 })
+	appendFile(t, path+".new", numbered(40, 41))
+	time.Sleep(10 * time.Millisecond)
+	if n := len(m.got()); n != 60 {
+		t.Errorf("%d lines before the wait for a short file is over, want 60", n)
+	}
+	until(t, "the short file", func() bool { return len(m.got()) == 61 })
+	stop()
+	if twice := complete(t, m.got(), 60); twice != 1 {
+		t.Errorf("%d lines came twice, want that of the short file", twice)
 	}
 }
 
