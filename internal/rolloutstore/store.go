@@ -50,6 +50,7 @@ type Store struct {
 	dropped map[string]int
 
 	write sync.Mutex // one change at a time, so that subscribers see them in order
+	found func()     // tells tests that a step was found and its file is not open yet
 
 	subMu  sync.Mutex
 	subs   map[int]func(Change)
@@ -473,38 +474,58 @@ func (r *run) place(id ID) (int, bool) {
 
 // Step reads the whole record of a step. A record that is no longer what was written is ErrDamaged.
 func (s *Store) Step(id ID) (Step, error) {
-	for range 3 {
+	var st Step
+	var path string
+	e, err := s.openFile(id, func(dir string, e *entry) error {
+		st, path = Step{}, filepath.Join(dir, e.file)
+		_, err := readRecord(path, &st)
+		return err
+	})
+	switch {
+	case e == nil:
+		return Step{}, err
+	case err != nil:
+		return Step{}, fmt.Errorf("step %s: %w: %s: %w", e.ID, ErrDamaged, path, err)
+	}
+	sum, err := s.Find(e.ID)
+	if err != nil && id.Attempt == Newest { // it was, and another one is now
+		return s.Step(id)
+	}
+	if err != nil {
+		return Step{}, err
+	}
+	st.ID, st.Superseded = sum.ID, sum.Superseded
+	return st, nil
+}
+
+// openFile finds a step and has open read or open one of its files. A file that is not there was deleted or
+// replaced since the step was found, and the step is looked for again; when it is the same still, somebody
+// took the file away. The entry is nil when there is no such step.
+func (s *Store) openFile(id ID, open func(dir string, e *entry) error) (*entry, error) {
+	var last *entry
+	var failed error
+	for {
 		s.mu.RLock()
 		e, _, err := s.find(id)
-		var path string
+		var dir string
 		if err == nil {
-			path = filepath.Join(s.runs[id.Run].dir, e.file)
-			id.Attempt = e.ID.Attempt
+			dir = s.runs[id.Run].dir
 		}
 		s.mu.RUnlock()
-		if err != nil {
-			return Step{}, err
+		switch {
+		case err != nil:
+			return nil, err
+		case e == last:
+			return e, failed
 		}
-		var st Step
-		_, err = readRecord(path, &st)
-		if errors.Is(err, fs.ErrNotExist) {
-			// Deleted between the two: the index says so now, or the file was taken away by somebody.
-			if _, gone := s.Find(id); gone != nil {
-				continue
-			}
-			return Step{}, fmt.Errorf("step %s: %w: its record %s is gone", id, ErrDamaged, path)
+		if s.found != nil {
+			s.found()
 		}
-		if err != nil {
-			return Step{}, fmt.Errorf("step %s: %w: %s: %w", id, ErrDamaged, path, err)
+		if failed = open(dir, e); !errors.Is(failed, fs.ErrNotExist) {
+			return e, failed
 		}
-		sum, err := s.Find(id)
-		if err != nil {
-			return Step{}, err
-		}
-		st.ID, st.Superseded = sum.ID, sum.Superseded
-		return st, nil
+		last = e
 	}
-	return Step{}, fmt.Errorf("step %s: %w", id, ErrNotFound)
 }
 
 // Subscribe calls fn after each change, in order, from the goroutine that made it, until cancel is
@@ -541,30 +562,29 @@ func (s *Store) tell(c Change) {
 
 // Container opens the timeline container of a step. ErrNotFound when it has none.
 func (s *Store) Container(id ID) (*Container, error) {
-	s.mu.RLock()
-	e, _, err := s.find(id)
-	if err != nil {
-		s.mu.RUnlock()
+	var f *os.File
+	e, err := s.openFile(id, func(dir string, e *entry) (err error) {
+		if e.Container > 0 {
+			f, err = os.Open(filepath.Join(dir, e.containerFile()))
+		}
+		return err
+	})
+	switch {
+	case e == nil:
 		return nil, err
-	}
-	path := filepath.Join(s.runs[id.Run].dir, e.containerFile())
-	size, want, id := e.Container, e.Sum, e.ID
-	s.mu.RUnlock()
-	if size == 0 {
-		return nil, fmt.Errorf("step %s has no timeline: %w", id, ErrNotFound)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("timeline of step %s: %w: %w", id, ErrDamaged, err)
+	case err != nil:
+		return nil, fmt.Errorf("timeline of step %s: %w: %w", e.ID, ErrDamaged, err)
+	case f == nil:
+		return nil, fmt.Errorf("step %s has no timeline: %w", e.ID, ErrNotFound)
 	}
 	fi, err := f.Stat()
-	if err == nil && fi.Size() != size {
-		err = fmt.Errorf("it has %d bytes instead of %d", fi.Size(), size)
+	if err == nil && fi.Size() != e.Container {
+		err = fmt.Errorf("it has %d bytes instead of %d", fi.Size(), e.Container)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("timeline of step %s: %w: %s: %w", id, ErrDamaged, path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("timeline of step %s: %w: %s: %w", e.ID, ErrDamaged, f.Name(), err), f.Close())
 	}
-	return &Container{f: f, size: size, want: want, sum: newSum()}, nil
+	return &Container{f: f, size: e.Container, want: e.Sum, sum: newSum()}, nil
 }
 
 // Container is an open timeline container. Reading it from begin to end checks it: the last Read is

@@ -588,6 +588,84 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// TestFilesThatGoWhileTheyAreOpened: a step whose files go between finding and opening them is looked for again,
+// and is not taken for a damaged one.
+func TestFilesThatGoWhileTheyAreOpened(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, step("r", 1, "a"), "one")
+	id := put(t, s, step("r", 1, "b"), "two")
+	once := func(change func()) {
+		s.found = func() {
+			s.found = nil
+			change()
+		}
+	}
+	once(func() { put(t, s, step("r", 1, "b"), "another") })
+	if got := content(t, s, id); got != "another" {
+		t.Errorf("a replaced timeline is %q", got)
+	}
+	once(func() {
+		if _, err := s.Put(step("r", 1, "b"), nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, err := s.Container(id); !errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
+		t.Errorf("a timeline that went with a new analysis: %v", err)
+	}
+	drop := func() {
+		if err := s.Delete(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newest := ID{Run: "r", RolloutID: 1, Attempt: Newest}
+	once(drop)
+	if st, err := s.Step(newest); err != nil || st.ID.Attempt != 0 || st.Dump.Fingerprint != "a" {
+		t.Errorf("the newest attempt when it was deleted: %+v, %v", st.ID, err)
+	}
+	put(t, s, step("r", 1, "b"), "two")
+	once(drop)
+	if got := content(t, s, newest); got != "one" {
+		t.Errorf("the newest timeline when it was deleted is %q", got)
+	}
+	put(t, s, step("r", 1, "b"), "two")
+	for _, read := range []func() error{
+		func() error { _, err := s.Step(id); return err },
+		func() error { _, err := s.Container(id); return err },
+	} {
+		once(drop)
+		if err := read(); !errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
+			t.Errorf("a step that was deleted: %v", err)
+		}
+		put(t, s, step("r", 1, "b"), "two")
+	}
+	// Deleted and put again under the same name, both between a look at its file and one at the index.
+	looks := 0
+	if _, err := s.openFile(id, func(string, *entry) error {
+		if looks++; looks == 1 {
+			drop()
+			put(t, s, step("r", 1, "b"), "two")
+			return os.ErrNotExist
+		}
+		return nil
+	}); err != nil || looks != 2 {
+		t.Errorf("put again: %d looks, %v", looks, err)
+	}
+	// What somebody took away is damage.
+	for _, pattern := range []string{"train-000001.1.json", "train-000001.1.*.rtc"} {
+		files, _ := filepath.Glob(filepath.Join(dir, "r", pattern))
+		if len(files) != 1 || os.Remove(files[0]) != nil {
+			t.Fatal(files)
+		}
+	}
+	if _, err := s.Step(id); !errors.Is(err, ErrDamaged) {
+		t.Errorf("without its record: %v", err)
+	}
+	if _, err := s.Container(id); !errors.Is(err, ErrDamaged) {
+		t.Errorf("without its timeline: %v", err)
+	}
+}
+
 func TestMetricsAsJSON(t *testing.T) {
 	in := []Metric{{Key: "a", Value: math.NaN()}, {Key: "b", Value: math.Inf(1), State: Partial}, {Key: "c", State: Idle, Value: 7}, {Key: "d", Value: 0}}
 	b, err := json.Marshal(in)
