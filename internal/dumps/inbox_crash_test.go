@@ -324,7 +324,7 @@ func TestInboxKilled(t *testing.T) {
 		}
 	}
 	x.reopen()
-	x.now.Store(time.Now().Add(time.Hour).UnixNano()) // the killed process had the real clock
+	x.now.Store(max(x.now.Load(), time.Now().UnixNano()) + int64(time.Hour)) // the killed process had the real clock
 	x.after(time.Hour)
 	x.release()
 	x.idle()

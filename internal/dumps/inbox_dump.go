@@ -197,8 +197,9 @@ func (b *Inbox) settle(ctx context.Context) {
 		b.mu.Lock()
 		a.tries++
 		a.err, a.next = err, now.Add(pause)
+		key, number := a.key(), a.Attempt
 		b.mu.Unlock()
-		b.o.Logger.Error("a received rollout could not be finished", "rollout", a.key(), "attempt", a.Attempt, "again_in", pause, "err", err)
+		b.o.Logger.Error("a received rollout could not be finished", "rollout", key, "attempt", number, "again_in", pause, "err", err)
 	}
 	if err := b.makeRoom(now); err != nil {
 		b.o.Logger.Error("batches that were kept cannot be removed", "err", err)
@@ -237,10 +238,11 @@ func (b *Inbox) finish(ctx context.Context, a *attempt) error {
 	if err := b.at("received"); err != nil {
 		return err
 	}
+	key := a.key() // once it is finished, a batch that comes may reopen it
 	if err := b.advance(a, finished); err != nil {
 		return err
 	}
-	return b.prune(a.key())
+	return b.prune(key)
 }
 
 // advance writes an attempt's next state.
