@@ -312,7 +312,7 @@ func (f *Follower) scan(now time.Time) {
 			if err != nil || !fi.Mode().IsRegular() {
 				continue
 			}
-			if t := f.tailOf(path, fi); t != nil {
+			if t := f.tailOf(fi); t != nil {
 				seen[t] = true
 				t.path, t.cur.Path, t.cur.Seen, t.gone = path, path, now.Unix(), false
 				t.grown(fi)
@@ -340,10 +340,11 @@ func (f *Follower) scan(now time.Time) {
 	}
 }
 
-// tailOf finds the file that is followed already.
-func (f *Follower) tailOf(path string, fi os.FileInfo) *tail {
+// tailOf finds the file that is followed already. The identity of one that is no longer open may have gone
+// to another file since: that one has another size or time.
+func (f *Follower) tailOf(fi os.FileInfo) *tail {
 	for _, t := range f.tails {
-		if t.info != nil && os.SameFile(t.info, fi) {
+		if os.SameFile(t.info, fi) && (t.file != nil || t.info.Size() == fi.Size() && t.info.ModTime().Equal(fi.ModTime())) {
 			return t
 		}
 	}
@@ -415,16 +416,21 @@ func (f *Follower) open(src *Source, path string, now time.Time) *tail {
 // cuts the file: it has the same begin, and the same end at the same place. It is left alone. When the
 // other one is cut the copy is found by its begin and read on where that one was; a copy whose origin is
 // never cut has nothing that was not read. A file that is too short to tell, as a copy is that was just
-// created, is left alone for FollowOptions.Partial when it may be one.
+// created, is left alone for FollowOptions.Partial when it may be one. fi may be older than what the files
+// hold now: a copy may be finished, and its origin cut, while we look.
 func (f *Follower) copying(path string, fi os.FileInfo, file io.ReaderAt, now time.Time) bool {
-	size := min(fi.Size(), printLength)
+	size := fi.Size()
+	begin, end := min(size, printLength), min(size, 4096)
+	if begin >= shortPrint {
+		delete(f.short, path) // should it be written anew, it is waited for once more
+	}
 	for _, t := range f.tails {
 		if t.gz || t.file == nil {
 			continue
 		}
-		if size < shortPrint {
-			if size > t.size || !sameBytes(file, t.file, 0, size) {
-				continue
+		if sameBytes(file, t.file, 0, begin) && sameBytes(file, t.file, size-end, end) {
+			if begin >= shortPrint {
+				return true
 			}
 			if _, ok := f.short[path]; !ok {
 				f.short[path] = now
@@ -432,29 +438,8 @@ func (f *Follower) copying(path string, fi os.FileInfo, file io.ReaderAt, now ti
 			if now.Sub(f.short[path]) < f.o.Partial {
 				return true
 			}
-			continue
-		}
-		n := int(min(size, int64(t.cur.PrintLength)))
-		if n < shortPrint {
-			continue
-		}
-		live, err := t.file.Stat()
-		if err != nil {
-			continue
-		}
-		begin, was := fingerprint(file, n), fingerprint(t.file, n)
-		if n == t.cur.PrintLength {
-			if begin != t.cur.Print {
-				continue
-			}
-			if live.Size() < t.size || was != begin {
-				return true // cut, which is noticed when it is read next
-			}
-		} else if begin != was {
-			continue
-		}
-		if at := fi.Size() - min(fi.Size(), 4096); sameBytes(file, t.file, at, fi.Size()-at) {
-			return true
+		} else if n := t.cur.PrintLength; t.cut() && (size < int64(n) || fingerprint(file, n) == t.cur.Print) {
+			return true // that it was cut is noticed when it is read next, and then the copy is told by its begin
 		}
 	}
 	return false

@@ -53,6 +53,13 @@ func (t *tail) print(size int64) {
 	}
 }
 
+// cut tells whether a file is no longer what was read of it.
+func (t *tail) cut() bool {
+	now := fingerprint(t.file, t.cur.PrintLength) // before its size: one that is cut meanwhile is shorter then
+	fi, err := t.file.Stat()
+	return err == nil && fi.Size() < t.size || now != "" && now != t.cur.Print
+}
+
 // grown opens a file anew when its path shows more than the open one: on network file systems an open
 // file may not hear of it for long.
 func (t *tail) grown(fi os.FileInfo) {
@@ -237,8 +244,11 @@ func (t *tail) fail(f *Follower, err error) {
 	f.note(t)
 }
 
+// gzipWait is how long a compressed file that ends too early may still be being written.
+const gzipWait = time.Minute
+
 // readGzip reads a rotated file that was compressed, once. One that is still being written is tried again
-// when it has changed.
+// when it has changed, and for the last time after gzipWait.
 func (f *Follower) readGzip(ctx context.Context, t *tail, now time.Time) (more bool, err error) {
 	if t.done {
 		if t.gone {
@@ -248,7 +258,7 @@ func (f *Follower) readGzip(ctx context.Context, t *tail, now time.Time) (more b
 	}
 	if t.unpack == nil {
 		fi, err := t.file.Stat()
-		if err != nil || fi.Size() == t.gzSize {
+		if err != nil || fi.Size() == t.gzSize && (fi.Size() == 0 || now.Sub(fi.ModTime()) <= gzipWait) {
 			if t.gone {
 				t.over = true
 			}
@@ -291,7 +301,7 @@ func (f *Follower) gzipEnd(ctx context.Context, t *tail, err error, now time.Tim
 	}
 	t.gzSize = t.size
 	t.err = err.Error()
-	if now.Sub(t.info.ModTime()) > time.Minute {
+	if now.Sub(t.info.ModTime()) > gzipWait {
 		f.drop(DropGzip, 1)
 		f.warn("gz "+t.path, "a compressed log file cannot be read to its end", "path", t.path, "read", t.offset, "err", err)
 		t.done = true
