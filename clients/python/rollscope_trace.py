@@ -1080,7 +1080,6 @@ class Sender:
 
     def _reset(self) -> None:
         """A new queue; the thread starts with the first batch. A forked child begins anew here."""
-        self._pid = os.getpid()
         self._changed = threading.Condition(threading.RLock())
         self._queue: "collections.deque[_Batch]" = collections.deque()
         self._queued_bytes = 0
@@ -1088,6 +1087,17 @@ class Sender:
         self._closed = False
         self._abandon = False
         self._thread: Optional[threading.Thread] = None
+        self._pid = os.getpid()  # last: who sees it uses what is above
+
+    def _forked(self) -> None:
+        """Begins anew in a forked child, once: what the parent's threads held is held for ever here."""
+        if os.getpid() == self._pid:
+            return
+        with _state.lock:
+            if os.getpid() != self._pid:
+                self._uploads.clear()
+                self._disconnect()  # closes this process's descriptor, not the parent's connection
+                self._reset()
 
     def send_samples(self, samples: Any, rollout_id: int, evaluation: bool = False, *, final: bool = True) -> int:
         """Queues the samples of a rollout; returns how many were taken.
@@ -1097,10 +1107,7 @@ class Sender:
         """
         taken = 0
         try:
-            if os.getpid() != self._pid:
-                self._reset()
-                self._uploads.clear()
-                self._disconnect()  # closes this process's descriptor, not the parent's connection
+            self._forked()
             kind = "eval" if evaluation else "train"
             key = (kind, int(rollout_id))
             with self._changed:
@@ -1306,6 +1313,7 @@ class Sender:
 
     def stats(self) -> Dict[str, Any]:
         """Batches, samples and bytes sent, retries, samples dropped by reason, and the last error."""
+        self._forked()
         with self._changed:
             return {**self._counts, "queued_batches": len(self._queue), "dropped_samples": dict(self._dropped), "last_error": self._last_error}
 

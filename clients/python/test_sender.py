@@ -7,12 +7,15 @@ import json
 import logging
 import math
 import os
+import socket
 import threading
 import unittest
 
 import rollscope_trace as rt
 from rollscope_trace import Sender, trace_span
 from test_trace import Sample
+
+LONG = 60  # seconds that a busy machine may need for what takes milliseconds
 
 
 class Server:
@@ -30,7 +33,7 @@ class Server:
                 owner.requests.append((self.path, self.headers, body))
                 owner.arrived.set()
                 if hold is not None:
-                    hold.wait(10)
+                    hold.wait(LONG)
                 status = owner.statuses.pop(0) if owner.statuses else 200
                 if status == "hang up":
                     self.close_connection = True
@@ -85,7 +88,7 @@ class TestSender(unittest.TestCase):
         sender = self.sender(server.url + "/", token="secret", batch=2)
         samples = [{"index": i, "tokens": [1, 2, 3], "loss_mask": [0, 1], "reward": float(i)} for i in range(5)]
         self.assertEqual(sender.send_samples(samples, 7), 5)
-        self.assertTrue(sender.close(10))
+        self.assertTrue(sender.close(LONG))
         path, headers, _ = server.requests[0]
         self.assertEqual(path, "/api/rollscope/v1/rollouts")
         self.assertEqual(headers["Authorization"], "Bearer secret")
@@ -113,7 +116,7 @@ class TestSender(unittest.TestCase):
         sender.send_samples(iter([[{"index": 1}], [[{"index": 2}]]]), 1)
         sender.send_samples({"aime": {"samples": [{"index": 3}]}, "gsm8k": {"samples": [{"index": 4, "dataset": "own"}]}}, 1, evaluation=True)
         sender.send_samples([], 2)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         got = server.batches()
         self.assertEqual(
             [(h["kind"], h["rollout_id"], h["part"], h["parts"], h["final"], [line["index"] for line in lines]) for h, lines in got],
@@ -162,7 +165,7 @@ class TestSender(unittest.TestCase):
         server = self.server()
         sender = self.sender(server.url, batch=100)
         self.assertEqual(sender.send_samples(samples, 0), 6)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         lines = server.batches()[0][1]
         self.assertEqual(lines[0], {"reward": "NaN", "a": "Infinity", "b": "-Infinity", "c": [1.5]})
         self.assertEqual(
@@ -185,7 +188,7 @@ class TestSender(unittest.TestCase):
         sample.tokens, sample.rollout_log_probs, sample.loss_mask = [5], [0.5], [1, 1, 0]
         server = self.server()
         self.sender(server.url, include=["tokens"], exclude=["prompt"]).send_samples([sample], 0)
-        self.assertTrue(server.arrived.wait(10))
+        self.assertTrue(server.arrived.wait(LONG))
         self.assertEqual(
             server.batches()[0][1],
             [{"group_index": None, "index": 0, "metadata": {}, "trace": sample.trace, "tokens": [5], "effective_response_length": 2}],
@@ -199,14 +202,14 @@ class TestSender(unittest.TestCase):
         sender.send_samples([sample], 0)
         sample["metadata"]["a"] = 2
         hold.set()
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         self.assertEqual(server.batches()[0][1][0]["metadata"], {"a": 1})
 
     def test_retries_with_the_same_batch_id(self):
         server = self.server([500, 503, "hang up", 429])
         sender = self.sender(server.url)
         sender.send_samples([{"index": 0}], 0)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         self.assertEqual(len(server.requests), 5)
         self.assertEqual(len({h["batch_id"] for h, _ in server.batches()}), 1)
         stats = sender.stats()
@@ -218,18 +221,19 @@ class TestSender(unittest.TestCase):
         sender.send_samples([{"index": 0}, {"index": 1}], 0)
         sender.send_samples([{"index": 0}], 1)
         sender.send_samples([{"index": 0}], 2)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         stats = sender.stats()
         self.assertEqual(stats["dropped_samples"], {"rejected": 2, "retries": 1})
         self.assertEqual(stats["sent_samples"], 1)
         self.assertEqual(rt.stats()["errors"], {"send_rejected": 1, "send_retries": 1})
 
     def test_nobody_listens(self):
-        server = Server()
-        server.stop()
-        sender = self.sender(server.url, retries=1)
+        taken = socket.socket()  # the port is bound, so nobody else can come to listen there
+        self.addCleanup(taken.close)
+        taken.bind(("127.0.0.1", 0))
+        sender = self.sender("http://127.0.0.1:%d" % taken.getsockname()[1], retries=1)
         sender.send_samples([{"index": 0}], 0)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         self.assertEqual(sender.stats()["dropped_samples"], {"retries": 1})
 
     def test_bounded_queue_counts_what_it_drops(self):
@@ -237,13 +241,13 @@ class TestSender(unittest.TestCase):
         server = self.server(hold=hold)
         sender = self.sender(server.url, batch=1, max_queue=2)
         sender.send_samples([{"index": 0}], 0)
-        self.assertTrue(server.arrived.wait(10))  # it is under way, not in the queue
+        self.assertTrue(server.arrived.wait(LONG))  # it is under way, not in the queue
         self.assertEqual(sender.send_samples([{"index": i} for i in range(5)], 1, final=False), 2)
         self.assertFalse(sender.flush(0))
         hold.set()
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         self.assertEqual(sender.send_samples([{"index": 9}], 1), 1)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         self.assertEqual(sender.stats()["dropped_samples"], {"queue_full": 3})
         last = server.batches()[-1][0]
         self.assertEqual((last["part"], last["parts"], last["lost"]), (5, 6, 3))
@@ -253,11 +257,11 @@ class TestSender(unittest.TestCase):
         server = self.server(hold=hold)
         sender = self.sender(server.url, max_batch_bytes=500, max_queue_bytes=1100, max_sample_bytes=2000)
         sender.send_samples([{"index": 0}], 0)
-        self.assertTrue(server.arrived.wait(10))
+        self.assertTrue(server.arrived.wait(LONG))
         big = {"prompt": "x" * 380}
         self.assertEqual(sender.send_samples([big, big, big, {"prompt": "x" * 5000}], 1), 2)
         hold.set()
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         self.assertEqual(sender.stats()["dropped_samples"], {"queue_full": 1, "too_large": 1})
         self.assertEqual([len(lines) for _, lines in server.batches()], [1, 1, 1])
 
@@ -273,7 +277,7 @@ class TestSender(unittest.TestCase):
         self.assertEqual(sender.send_samples(5, 0), 0)
         self.assertEqual(sender.send_samples([Mean()], 0), 0)
         self.assertEqual(sender.send_samples([{}], "no number"), 0)
-        sender.close(10)
+        sender.close(LONG)
         self.assertEqual(sender.send_samples([{}], 0), 0)
         dropped = sender.stats()["dropped_samples"]
         self.assertEqual((dropped["encode"], dropped["closed"]), (2, 1))
@@ -288,13 +292,13 @@ class TestSender(unittest.TestCase):
         server = self.server(hold=hold)
         sender = self.sender(server.url)
         sender.send_samples([{}], 0)
-        self.assertTrue(server.arrived.wait(10))
+        self.assertTrue(server.arrived.wait(LONG))
         sender.send_samples([{}, {}], 1)
         self.assertFalse(sender.close(0.001))
         self.assertEqual(sender.stats()["dropped_samples"], {"closed": 2})
         thread = sender._thread
         hold.set()
-        thread.join(10)
+        thread.join(LONG)
         self.assertFalse(thread.is_alive())
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
@@ -302,13 +306,44 @@ class TestSender(unittest.TestCase):
         server = self.server()
         sender = self.sender(server.url)
         sender.send_samples([{"index": 0}], 0)
-        self.assertTrue(sender.flush(10))
+        self.assertTrue(sender.flush(LONG))
         pid = os.fork()
         if pid == 0:
             sender.send_samples([{"index": 1}], 1)
-            os._exit(0 if sender.flush(10) else 1)
+            os._exit(0 if sender.flush(LONG) else 1)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
         self.assertEqual([h["rollout_id"] for h, _ in server.batches()], [0, 1])
+
+    def test_threads_of_a_forked_child(self):
+        both = threading.Barrier(2)
+
+        class Slow(Sender):
+            resets = 0
+
+            def _reset(self):
+                self.resets += 1
+                if self.resets > 1:
+                    try:
+                        both.wait(0.3)  # for another thread that begins anew, too
+                    except threading.BrokenBarrierError:
+                        pass
+                super()._reset()
+
+        server = self.server()
+        sender = Slow(server.url, run="math-7b")
+        self.addCleanup(sender.close, 0)
+        sender._changed.acquire()  # a thread of the parent held it when the child was made
+        sender._pid = -1
+        threads = [threading.Thread(target=sender.send_samples, args=([{"index": i}], i), daemon=True) for i in range(2)]
+        threads.append(threading.Thread(target=sender.stats, daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+            self.assertFalse(thread.is_alive())
+        self.assertTrue(sender.flush(LONG))
+        self.assertEqual(sender.resets, 2)
+        self.assertEqual(sorted(h["rollout_id"] for h, _ in server.batches()), [0, 1])
 
 
 if __name__ == "__main__":
