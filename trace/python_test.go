@@ -242,7 +242,7 @@ for i in range(3):
     samples.append(s)
 sender = Sender(sys.argv[1], run="r", batch=2)
 assert sender.send_samples(samples, 7) == 3
-assert sender.close(20), sender.stats()
+assert sender.close(60), sender.stats()
 assert stats()["errors"] == {}, stats()`, r.URL)
 	equal(t, len(r.batches), 2)
 	missing, final := Missing(r.batches)
