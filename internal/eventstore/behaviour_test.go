@@ -168,6 +168,11 @@ var behaviours = []struct {
 				t.Errorf("%q: %v", q, err)
 			}
 		}
+		// The server repeats the query before it says what is wrong with it.
+		err := s.Query(within(t), Query{LogsQL: "service:in(" + strings.Repeat("value,", 1200) + "last) | limit nonsense"}, func([]event.Field) error { return nil })
+		if err == nil || len(err.Error()) > 1500 || !strings.Contains(err.Error(), "service:in(value,") || strings.Count(err.Error(), "nonsense") < 2 {
+			t.Errorf("a long query: %v", err)
+		}
 	}},
 	{"outside_the_retention", func(t *testing.T, s *Store, service string) {
 		now := time.Now()

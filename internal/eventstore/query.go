@@ -39,15 +39,16 @@ type QueryError struct {
 }
 
 func (e *QueryError) Error() string {
-	const most = 300 // of either: queries of ours may have thousands of values, and the server repeats them
+	const most = 400 // of either: queries of ours may have thousands of values, and the server repeats them
 	return fmt.Sprintf("the event store refuses %q: %s", cut(e.Query, most), cut(e.Words, most))
 }
 
+// cut leaves out the middle: a server says what is wrong behind the query that it repeats.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	return strings.ToValidUTF8(s[:most/2], "") + " ... " + strings.ToValidUTF8(s[len(s)-most/2:], "")
 }
 
 // MaxQueryBytes is how long a query may be: a list of values that is longer must be asked in parts.
@@ -216,7 +217,7 @@ func (c *client) query(ctx context.Context, q Query, fn func([]event.Field) erro
 }
 
 func readWords(r io.Reader) string {
-	b, _ := io.ReadAll(io.LimitReader(r, 4<<10))
+	b, _ := io.ReadAll(io.LimitReader(r, 2*wire.QueryBytes)) // it repeats the query first
 	return strings.TrimSpace(string(b))
 }
 

@@ -1,9 +1,12 @@
 package tracestore
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
 
 	"github.com/rollscope/rollscope/internal/span"
 )
@@ -22,29 +25,27 @@ type Coverage struct {
 func (st *Store) Coverage(ctx context.Context, from, to int64) (Coverage, error) {
 	var out Coverage
 	traces := map[span.TraceID][]span.Span{}
-	var order []span.TraceID // by the newest span, newest first
+	last := map[span.TraceID]int64{} // start of the newest span
 	keep := newPool()
-	n := 0
-	text := spansOnly + " | fields _time, duration, _msg, unnamed, service, trace_id, span_id, parent_span_id | sort by (_time desc) limit " + strconv.Itoa(maxLinks)
-	err := st.query(ctx, text, from, to, func(r row) error {
-		n++
+	since, cut, err := st.newestSpans(ctx, "_time, duration, _msg, unnamed, service, trace_id, span_id, parent_span_id", from, to, maxLinks, func(r row) error {
 		s, err := span.FromRow(r)
 		if err != nil {
 			return nil // told with the trace itself
 		}
-		if traces[s.Trace] == nil {
-			order = append(order, s.Trace)
-		}
 		traces[s.Trace] = append(traces[s.Trace], keep.keep(s))
+		last[s.Trace] = max(last[s.Trace], s.Start)
 		return nil
 	})
 	if err != nil {
 		return Coverage{}, err
 	}
-	if n >= maxLinks {
-		// The traces whose spans were read last may go on behind the limit: they say nothing.
+	order := slices.SortedFunc(maps.Keys(traces), func(a, b span.TraceID) int {
+		return cmp.Or(cmp.Compare(last[b], last[a]), bytes.Compare(a[:], b[:]))
+	})
+	if cut && len(order) > 0 {
+		// The traces whose spans were read last may go on before the first one: they say nothing.
 		order = order[:len(order)-len(order)/10-1]
-		out.Partial = fmt.Sprintf("only the newest %d traces of the range were looked at", len(order))
+		out.Partial = fmt.Sprintf("only the newest %d traces, from %s on, were looked at", len(order), instant(since))
 	}
 	for _, id := range order {
 		tree := span.NewTree(unique(traces[id]))

@@ -1,6 +1,7 @@
 package tracestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -153,14 +154,14 @@ func (s *search) first(ctx context.Context) (at int64, err error) {
 
 type candidate struct {
 	id span.TraceID
-	at int64 // the newest span that matches
+	at int64 // start of the newest span that matches, or ns of the longest
 }
 
 // window finds traces by spans in [lo, hi], the newest first.
 func (s *search) window(ctx context.Context, lo, hi int64) error {
 	for hi >= lo && len(s.res.Traces) < s.q.Limit && s.res.Inspected < maxCandidates {
 		page := max(20, 2*(s.q.Limit-len(s.res.Traces)))
-		list, n, err := s.candidates(ctx, "max(_time) as t", page, lo, hi, func(r row) int64 { return r.time("t") })
+		list, n, err := s.candidates(ctx, page, lo, hi)
 		if err != nil {
 			return err
 		}
@@ -181,13 +182,30 @@ func (s *search) window(ctx context.Context, lo, hi int64) error {
 	return nil
 }
 
-// slowest finds traces by the longest span that matches.
+// slowest finds traces by the longest spans that match. The event store keeps only those while it looks, not
+// something of every trace: recordings have millions.
 func (s *search) slowest(ctx context.Context) error {
-	page := min(maxCandidates, max(100, 4*s.q.Limit))
-	list, n, err := s.candidates(ctx, "max(duration) as d", page, s.q.From, s.q.To, func(r row) int64 { return r.int("d") })
+	rows := min(maxSlowest, max(1600, 16*s.q.Limit)) // a trace's longest spans are often its root and what the root waits for
+	var list []candidate
+	n, seen := 0, map[span.TraceID]bool{}
+	text := spansOnly + " " + s.filter + " | fields trace_id, duration | sort by (duration desc) limit " + strconv.Itoa(rows)
+	err := s.st.query(ctx, text, s.q.From, s.q.To, func(r row) error {
+		n++
+		if id, ok := parseTraceID(r.get("trace_id")); ok {
+			list = append(list, candidate{id, r.int("duration")})
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.at, a.at), bytes.Compare(a.id[:], b.id[:])) })
+	list = slices.DeleteFunc(list, func(c candidate) bool {
+		twice := seen[c.id]
+		seen[c.id] = true
+		return twice
+	})
+	looked := len(list)
 	for len(list) > 0 && len(s.res.Traces) < s.q.Limit {
 		batch := min(len(list), max(20, s.q.Limit))
 		if err := s.check(ctx, list[:batch]); err != nil {
@@ -195,21 +213,20 @@ func (s *search) slowest(ctx context.Context) error {
 		}
 		list = list[batch:]
 	}
-	if n == page && len(s.res.Traces) < s.q.Limit {
-		s.res.Partial = fmt.Sprintf("only the %d traces with the longest spans were looked at", page)
+	if n == rows && len(s.res.Traces) < s.q.Limit {
+		s.res.Partial = fmt.Sprintf("only the %d traces with the longest spans were looked at", looked)
 	}
 	return nil
 }
 
-// candidates lists traces that may match, largest key first; n is how many rows there were. Those that were
+// candidates lists traces that may match, the newest first; n is how many rows there were. Those that were
 // looked at before stand in the list too.
-func (s *search) candidates(ctx context.Context, stat string, limit int, from, to int64, key func(row) int64) (list []candidate, n int, err error) {
-	by := stat[strings.LastIndexByte(stat, ' ')+1:]
-	text := spansOnly + " " + s.filter + " | stats by (trace_id) " + stat + " | sort by (" + by + " desc, trace_id) limit " + strconv.Itoa(limit)
+func (s *search) candidates(ctx context.Context, limit int, from, to int64) (list []candidate, n int, err error) {
+	text := spansOnly + " " + s.filter + " | stats by (trace_id) max(_time) as t | sort by (t desc, trace_id) limit " + strconv.Itoa(limit)
 	err = s.st.query(ctx, text, from, to, func(r row) error {
 		n++
 		if id, ok := parseTraceID(r.get("trace_id")); ok {
-			list = append(list, candidate{id, key(r)})
+			list = append(list, candidate{id, r.time("t")})
 		}
 		return nil
 	})
@@ -290,6 +307,10 @@ func (s *Set) holds(next func() bool) bool {
 	return ok
 }
 
+// sortedTraces is how many traces one query takes the first spans of: the event store sorts those in memory,
+// which is bounded.
+const sortedTraces = 20
+
 // matching reads the spans of some traces for which a condition holds: the first ones of each trace.
 func (s *search) matching(ctx context.Context, c *Cond, ids []string, found map[span.TraceID]*Found) (map[span.TraceID][]span.Span, error) {
 	out := map[span.TraceID][]span.Span{}
@@ -297,27 +318,59 @@ func (s *search) matching(ctx context.Context, c *Cond, ids []string, found map[
 	if filter == nothing {
 		return out, nil
 	}
-	text := spansOnly + " " + inFilter("trace_id", ids) + " " + filter + " | sort by (_time) partition by (trace_id) limit " + strconv.Itoa(MaxMatched)
-	from, to := s.q.From, s.q.To
 	keep := newPool()
-	err := s.st.query(ctx, text, from, to, func(r row) error {
-		sp, _ := span.FromRow(r) // what cannot be read of it is told with the whole trace
-		f := found[sp.Trace]
-		if f == nil {
-			return nil
+	read := func(most int, behind string) func(ids []string) error {
+		return func(ids []string) error {
+			text := spansOnly + " " + inFilter("trace_id", ids) + " " + filter + behind
+			return s.st.query(ctx, text, s.q.From, s.q.To, func(r row) error {
+				sp, _ := span.FromRow(r) // what cannot be read of it is told with the whole trace
+				f := found[sp.Trace]
+				if f == nil {
+					return nil
+				}
+				facts := traceFacts{f.Root, f.RootService, float64(f.End-f.Start) / 1e9}
+				if len(out[sp.Trace]) < most && c.holds(&sp, &facts) {
+					out[sp.Trace] = append(out[sp.Trace], keep.keep(sp))
+				}
+				return nil
+			})
 		}
-		facts := traceFacts{f.Root, f.RootService, float64(f.End-f.Start) / 1e9}
-		if c.holds(&sp, &facts) {
-			out[sp.Trace] = append(out[sp.Trace], keep.keep(sp))
+	}
+	var whole, long []string
+	for _, id := range ids {
+		t, _ := parseTraceID(id)
+		switch f := found[t]; {
+		case f == nil: // removed meanwhile
+		case f.Spans <= MaxMatched:
+			whole = append(whole, id)
+		default:
+			long = append(long, id)
 		}
-		return nil
-	})
-	return out, err
+	}
+	if err := s.st.inParts(whole, len(filter), len(whole), read(2*MaxMatched, "")); err != nil {
+		return nil, err
+	}
+	first := " | sort by (_time) partition by (trace_id) limit " + strconv.Itoa(MaxMatched)
+	if err := s.st.inParts(long, len(filter), sortedTraces, read(MaxMatched, first)); err != nil {
+		return nil, err
+	}
+	for _, spans := range out {
+		slices.SortFunc(spans, func(a, b span.Span) int {
+			return cmp.Or(cmp.Compare(a.Start, b.Start), bytes.Compare(a.ID[:], b.ID[:]))
+		})
+	}
+	return out, nil
 }
 
 // summaries reads what lists show of traces.
 func (st *Store) summaries(ctx context.Context, ids []string, from, to int64) (map[span.TraceID]*Found, error) {
-	out := map[span.TraceID]*Found{}
+	out := make(map[span.TraceID]*Found, len(ids))
+	err := st.inParts(ids, 512, len(ids), func(part []string) error { return st.summarize(ctx, part, from, to, out) })
+	return out, err
+}
+
+// summarize is summaries for as many traces as stand in a query.
+func (st *Store) summarize(ctx context.Context, ids []string, from, to int64, out map[span.TraceID]*Found) error {
 	of := func(r row) *Found {
 		id, ok := parseTraceID(r.get("trace_id"))
 		if !ok {
@@ -357,7 +410,7 @@ func (st *Store) summaries(ctx context.Context, ids []string, from, to int64) (m
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rootAt := map[*Found]int64{}
 	text = these + ` parent_span_id:"" | fields trace_id, _msg, service, _time, duration, unnamed, rid, x_request_id, request_id | sort by (_time) partition by (trace_id) limit 10`
@@ -383,15 +436,15 @@ func (st *Store) summaries(ctx context.Context, ids []string, from, to int64) (m
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, f := range out {
+	for f := range first { // those of this part
 		if f.Roots == 0 {
 			f.Orphans, f.RootService = true, first[f]
 		}
 		f.End = max(f.End, f.Start)
 	}
-	return out, nil
+	return nil
 }
 
 // exactService is the filter of a service's spans.

@@ -25,6 +25,7 @@ const (
 	MaxOthers  = 20      // traces that an ambiguous id may mean
 
 	maxCandidates = 5000      // traces that one search looks at
+	maxSlowest    = 20_000    // spans that the slowest traces are found by
 	maxLinks      = 200_000   // spans that dependencies are found in
 	maxTraceBytes = 256 << 20 // of memory that the spans of one trace take
 )
@@ -35,6 +36,8 @@ var ErrNotFound = errors.New("no trace has this id")
 // Events is what is needed of the event store.
 type Events interface {
 	Query(ctx context.Context, q eventstore.Query, fn func(fields []event.Field) error) error
+	// MaxQueryBytes is how long a query may be.
+	MaxQueryBytes() int
 }
 
 // Options of [New].
@@ -122,6 +125,22 @@ func inFilter(field string, values []string) string {
 	b.WriteByte(')')
 	return b.String()
 }
+
+// inParts calls fn with parts of a list of trace ids, each short enough to stand in a query beside as many
+// bytes, and of most traces at most.
+func (st *Store) inParts(ids []string, beside, most int, fn func(ids []string) error) error {
+	const idBytes = 2*len(span.TraceID{}) + 3 // quoted, with a comma
+	most = max(1, min(most, (st.events.MaxQueryBytes()-beside-512)/idBytes))
+	for part := range slices.Chunk(ids, most) {
+		if err := fn(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// instant writes a time for people.
+func instant(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339) }
 
 // beside is how far spans of a trace may lie outside the range in which it was asked for.
 const beside = int64(6 * time.Hour)

@@ -41,8 +41,10 @@ var (
 )
 
 // openStore starts an event store with a process of its own.
-func openStore(dir string) (*eventstore.Store, func(), error) {
-	o := eventstore.Options{Dir: dir, Now: now, Command: eventtest.Command, Retention: 5 * 365 * 24 * time.Hour}
+func openStore(dir string) (*eventstore.Store, func(), error) { return openStoreWith(dir, 0) }
+
+func openStoreWith(dir string, memory int64) (*eventstore.Store, func(), error) {
+	o := eventstore.Options{Dir: dir, Now: now, Command: eventtest.Command, Retention: 5 * 365 * 24 * time.Hour, MemoryBytes: memory}
 	ctx, cancel := context.WithCancel(context.Background())
 	es, err := eventstore.Open(ctx, o)
 	if err != nil {

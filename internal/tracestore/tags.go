@@ -402,14 +402,11 @@ func (st *Store) Dependencies(ctx context.Context, from, to int64) (links []Depe
 		service string
 	}
 	var children []child
-	n := 0
-	text := spansOnly + " | fields _time, trace_id, span_id, parent_span_id, service | sort by (_time desc) limit " + strconv.Itoa(maxLinks)
-	err = st.query(ctx, text, from, to, func(r row) error {
+	since, cut, err := st.newestSpans(ctx, "trace_id, span_id, parent_span_id, service", from, to, maxLinks, func(r row) error {
 		id, ok := parseTraceID(r.get("trace_id"))
 		if !ok {
 			return nil
 		}
-		n++
 		service := r.get("service")
 		services[key{id, r.get("span_id")}] = service
 		if p := r.get("parent_span_id"); p != "" {
@@ -420,8 +417,8 @@ func (st *Store) Dependencies(ctx context.Context, from, to int64) (links []Depe
 	if err != nil {
 		return nil, "", err
 	}
-	if n >= maxLinks {
-		partial = fmt.Sprintf("only the newest %d spans of the range were looked at", n)
+	if cut {
+		partial = fmt.Sprintf("only the newest %d spans, from %s on, were looked at", len(services), instant(since))
 	}
 	counts := map[[2]string]uint64{}
 	for _, c := range children {
