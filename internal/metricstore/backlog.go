@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,14 +54,15 @@ func (b *backlog) suspended() bool { return b.down.Load() }
 func (b *backlog) suspend(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.down.Load() || b.ctx.Err() != nil {
+	if b.broken || b.ctx.Err() != nil {
 		return
 	}
-	b.down.Store(true)
 	b.since, b.cause, b.broken = b.s.opts.Now(), cause, true
 	b.s.log.Error("the data directory refuses writes: samples are kept in memory until it takes them again", "dir", b.s.opts.Dir, "err", cause)
 	b.noteLocked()
-	b.worker.Go(b.recover)
+	if !b.down.Swap(true) { // else the worker writes what came late, and sees before it ends that this is not enough
+		b.worker.Go(b.recover)
+	}
 }
 
 // push queues a batch; the oldest are dropped when memory is used up.
@@ -143,40 +145,43 @@ func (b *backlog) resume() error {
 	return b.drain(broken)
 }
 
-// drain appends the waiting batches, oldest first, and lets appends through when none is left.
-func (b *backlog) drain(report bool) error {
+// drain appends the waiting batches, oldest first, and lets appends through when none is left. opened tells
+// that the database was opened again for it.
+func (b *backlog) drain(opened bool) error {
 	written := 0
 	for {
 		b.mu.Lock()
+		if b.broken && !opened { // a write failed meanwhile
+			err := b.cause
+			b.mu.Unlock()
+			return err
+		}
 		if len(b.queue) == 0 {
 			b.down.Store(false)
-			if report {
+			if opened {
 				b.reportLocked(written)
 			}
 			b.broken, b.lost, b.samples, b.queue = false, 0, 0, nil
 			b.mu.Unlock()
 			return nil
 		}
+		// Off the queue while it is written: what push drops for want of memory is given to others to fill.
 		x := b.queue[0]
+		b.queue = b.queue[1:]
+		b.samples -= len(x.samples)
 		b.mu.Unlock()
 
 		n, err := b.append(x)
 		if err != nil {
 			b.mu.Lock()
 			b.broken = true
+			b.queue = slices.Insert(b.queue, 0, x)
+			b.samples += len(x.samples)
 			b.mu.Unlock()
 			return err
 		}
 		written += n
-		b.mu.Lock()
-		if len(b.queue) > 0 && b.queue[0] == x { // not dropped for want of memory meanwhile
-			b.queue = b.queue[1:]
-			b.samples -= len(x.samples)
-			b.mu.Unlock()
-			x.free()
-			continue
-		}
-		b.mu.Unlock()
+		x.free()
 	}
 }
 
@@ -225,9 +230,14 @@ func (b *backlog) reportLocked(written int) {
 
 // close tries once more to write what waits, and counts what stays behind.
 func (b *backlog) close() {
+	b.mu.Lock() // a push that has seen that we go on has started its worker
 	b.stop()
+	b.mu.Unlock()
 	b.worker.Wait()
-	if !b.down.Load() {
+	b.mu.Lock()
+	nothing := !b.down.Load() && len(b.queue) == 0
+	b.mu.Unlock()
+	if nothing {
 		return
 	}
 	err := b.resume()

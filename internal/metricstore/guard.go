@@ -164,6 +164,12 @@ func (a *guardAppender) GetRef(ls labels.Labels, hash uint64) (storage.SeriesRef
 
 // Commit keeps the batch: in the database, or in memory while the disk refuses.
 func (a *guardAppender) Commit() error {
+	if a.app != nil && a.g.suspended() {
+		// Another's write failed since this one began: what is written behind it is cut off when the log is read again.
+		_ = noPanic(a.app.Rollback)
+		a.release()
+		a.app = nil
+	}
 	if a.app != nil {
 		err := noPanic(a.app.Commit)
 		a.release()
