@@ -109,6 +109,14 @@ func (d *drainer) sent() uint64 {
 	return d.done
 }
 
+// whole reports whether a life of the process has all rows that were sent, also those that an earlier one had
+// in memory alone.
+func (d *drainer) whole(generation int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.generation == generation
+}
+
 func (d *drainer) waiting() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -79,7 +79,8 @@ func TestFlushKilled(t *testing.T) {
 func TestQueryWithoutRoom(t *testing.T) {
 	disk := smallDisk(t, "64m")
 	o := testOptions(t, filepath.Join(disk, "rollscope"))
-	o.MinFreeBytes = 16 << 20 // the process takes no rows below half of it
+	o.MinFreeBytes = 16 << 20          // the process takes no rows below half of it
+	o.FlushInterval = 10 * time.Minute // what is in memory stays there unless it is asked for
 	s, _ := start(t, o)
 	now := time.Now().Add(-time.Hour)
 	put := func(from, to int) {
@@ -93,7 +94,11 @@ func TestQueryWithoutRoom(t *testing.T) {
 	}
 	put(0, 1000)
 	eventually(t, "all lies in files", func() bool { s.drain.urge(); return !s.drain.pending() })
-	put(1000, 1100) // in memory, for half a minute
+	select {
+	case <-s.drain.urgent: // it would be meant for what comes now
+	default:
+	}
+	put(1000, 1100) // in memory
 	ballast := fill(t, disk)
 	info, err := os.Stat(ballast)
 	if err == nil {
@@ -126,4 +131,73 @@ func TestQueryWithoutRoom(t *testing.T) {
 		t.Errorf("delete with room: %v", err)
 	}
 	eventually(t, "the row is removed", func() bool { return count(t, s, `n:=5`) == 0 })
+}
+
+// successor kills the store's process and waits until the next one answers. It returns the client of the one
+// that was killed.
+func successor(t *testing.T, s *Store) (before *client) {
+	t.Helper()
+	s.sup.mu.Lock()
+	before = s.sup.current
+	s.sup.mu.Unlock()
+	killer(t, s)()
+	eventually(t, "the next process answers", func() bool {
+		s.sup.mu.Lock()
+		defer s.sup.mu.Unlock()
+		return s.sup.current != nil && s.sup.current != before
+	})
+	return before
+}
+
+// Whoever was about to ask a process that ended is not answered by the next one: that one could confirm rows
+// that it never had, or leave them out of an answer.
+func TestClientOfProcessThatEnded(t *testing.T) {
+	s, _ := start(t, testOptions(t, t.TempDir()))
+	now := time.Now()
+	mustAppend(t, s, span(now, 0))
+	mustFlush(t, s)
+	c := successor(t, s)
+	if a, err := c.settle(within(t), now.UnixNano(), now.UnixNano()); !errors.Is(err, ErrDown) {
+		t.Errorf("settle: %+v, %v", a, err)
+	}
+	if err := c.flush(within(t)); !errors.Is(err, ErrDown) {
+		t.Errorf("flush: %v", err)
+	}
+	if n, err := c.query(within(t), Query{LogsQL: "*"}, func([]event.Field) error { return nil }); !errors.Is(err, ErrDown) {
+		t.Errorf("query: %d rows, %v", n, err)
+	}
+}
+
+// The store is stopped when its process was killed and the next one, which ends in good order, has not been
+// given yet what was in memory alone: the spool keeps it.
+func TestStopAfterKill(t *testing.T) {
+	o := testOptions(t, t.TempDir())
+	o.FlushInterval = 10 * time.Minute
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	const n = 100
+	now := time.Now().Add(-time.Minute)
+	for i := range n {
+		mustAppend(t, s, span(now, i))
+	}
+	mustFlush(t, s)
+	func() {
+		s.spool.mu.Lock() // so that the rows cannot be looked for, and not be sent again
+		defer s.spool.mu.Unlock()
+		successor(t, s)
+		cancel()
+	}()
+	if err := errors.Join(<-done, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = start(t, o)
+	mustFlush(t, s)
+	if got := count(t, s, "*"); got != n {
+		t.Errorf("%d of %d rows are found", got, n)
+	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rollscope/rollscope/internal/event"
 )
 
-// threeParts makes a store whose day has three parts: rows 0-99, 100-199 and 200-299.
-func threeParts(t *testing.T, dir string) {
+// threeParts makes a store whose day, which it names, has three parts: rows 0-99, 100-199 and 200-299.
+func threeParts(t *testing.T, dir string) (day string) {
 	t.Helper()
 	now := time.Now().UTC()
 	at := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, time.UTC)
@@ -32,6 +32,7 @@ func threeParts(t *testing.T, dir string) {
 		mustFlush(t, s)
 		stop()
 	}
+	return at.Format("20060102")
 }
 
 // partOf finds the directories of a day's parts, in the order in which they were made.
@@ -58,7 +59,7 @@ func flipMiddle(b []byte) []byte {
 // others are read, and the part is named and counted.
 func TestDamagedParts(t *testing.T) {
 	original := t.TempDir()
-	threeParts(t, original)
+	day := threeParts(t, original)
 	if n := len(partsIn(t, original, dataDir)); n != 3 {
 		t.Fatalf("%d parts, not 3", n)
 	}
@@ -177,7 +178,7 @@ func TestDamagedParts(t *testing.T) {
 				t.Logf("damaged: %v", st.Damaged)
 				return
 			}
-			if len(st.Damaged) != 1 || !strings.Contains(st.Damaged[0], time.Now().UTC().Format("20060102")) {
+			if len(st.Damaged) != 1 || !strings.Contains(st.Damaged[0], day) {
 				t.Errorf("damaged: %q", st.Damaged)
 			}
 			if len(drops) != 1 || drops[0].Reason != "damaged_part" {

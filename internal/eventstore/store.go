@@ -236,7 +236,7 @@ func (s *Store) Run(ctx context.Context) error {
 	rest.Wait()
 	stop()
 	sup.Wait()
-	if s.sup != nil && s.sup.clean {
+	if s.sup != nil && s.sup.clean && s.drain.whole(s.sup.generation) {
 		// Everything that was sent lies in files now.
 		if err := s.drain.confirm(s.drain.sent(), 0); err != nil {
 			s.opts.Logger.Warn("the spool of events cannot be emptied", "reason", err)

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/eventstore/wire"
@@ -249,10 +250,18 @@ func (v *supervisor) life(ctx context.Context) error {
 		ended <- &exitError{err, words}
 	}()
 
+	// The next child listens at the same path. Whoever still has this one's client must not be answered by
+	// that one, which does not have what this one had in memory.
+	var over atomic.Bool
+	defer over.Store(true)
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
+			conn, err := d.DialContext(ctx, "unix", socket)
+			if err == nil && over.Load() { // looked at behind the connection: the next one comes after it was set
+				return nil, errors.Join(errEnded, conn.Close())
+			}
+			return conn, err
 		},
 		MaxIdleConnsPerHost: 8,
 		DisableCompression:  true,
