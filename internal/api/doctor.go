@@ -199,11 +199,11 @@ func (a *API) lookAtTraces(ctx context.Context, from, to time.Time, ev *diagnose
 	if err != nil {
 		return err
 	}
-	ev.Traces, ev.Orphaned, ev.WithoutEngine = cov.Traces, cov.Orphaned, map[string]int{}
+	ev.Traces, ev.Orphaned, ev.WithoutEngine = cov.Traces, cov.Orphaned, map[string]diagnose.Share{}
 	for _, s := range cov.Services() {
 		for _, sender := range ev.Services {
 			if sender.Name == s.Service && !sender.SGLang {
-				ev.WithoutEngine[s.Service] = s.Lacking
+				ev.WithoutEngine[s.Service] = diagnose.Share{Lacking: s.Lacking, Of: s.Traces}
 			}
 		}
 	}

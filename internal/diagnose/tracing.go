@@ -16,13 +16,27 @@ type TracingEvidence struct {
 	Services []Service
 	Engines  []Engine
 	Lines    []Line // lines of logs that say something about tracing, see [TracingLines]
-	// Traces is how many were looked at, WithoutEngine by service how many have spans of the service and
-	// none of an engine.
+	// Traces is how many were looked at, WithoutEngine by service those with spans of the service and how
+	// many of them have none of an engine.
 	Traces        int
-	WithoutEngine map[string]int
+	WithoutEngine map[string]Share
 	Orphaned      int    // traces with spans whose parents nobody exported
 	SplitRequests int    // requests whose spans stand in more than one trace
 	HeadSampled   string // why the input looks sampled before it came here, "" when it does not
+}
+
+// Share is how many of some traces lack something.
+type Share struct{ Lacking, Of int }
+
+// few says that so small a share needs no cause: among the traces looked at are requests that still run.
+func (s Share) few() bool { return s.Lacking*100 < s.Of }
+
+// text writes the share in percent.
+func (s Share) text() string {
+	if s.few() {
+		return "less than 1 % of the traces"
+	}
+	return fmt.Sprintf("%.0f %% of the traces", 100*float64(s.Lacking)/float64(s.Of))
 }
 
 // Receiver is the state of the OTLP receiver.
@@ -261,20 +275,25 @@ func (e *TracingEvidence) services(add func(Finding)) {
 // traces looks at how they hang together.
 func (e *TracingEvidence) traces(add func(Finding)) {
 	for _, s := range sortedKeys(e.WithoutEngine) {
-		n := e.WithoutEngine[s]
-		if n == 0 || e.Traces == 0 {
+		share := e.WithoutEngine[s]
+		if share.Lacking == 0 || share.few() {
 			continue
 		}
-		add(Finding{Code: "no_engine_spans", Severity: Poor, Subject: s, What: fmt.Sprintf("%d of %d traces have spans of %s and none of an engine.", n, e.Traces, s),
-			Evidence: []string{fmt.Sprintf("%.0f %% of the traces", 100*float64(n)/float64(e.Traces))},
+		add(Finding{Code: "no_engine_spans", Severity: Poor, Subject: s, What: fmt.Sprintf("%d of %d traces with spans of %s have none of an engine.", share.Lacking, share.Of, s),
+			Evidence: []string{share.text()},
 			Do: []string{"the context must be passed on: traceparent reaches SGLang only with --enable-trace (0.5.5.post2 and later)",
 				"the server with several tokenizers (--tokenizer-worker-num) and gateways before 0.3 do not continue an inbound context",
 				"Dynamo's TCP transport loses the headers in early 1.x"}})
 	}
-	if e.Orphaned > 0 {
-		add(Finding{Code: "orphans", Severity: Poor, Subject: "traces", What: fmt.Sprintf("%d traces have spans whose parents nobody exported.", e.Orphaned),
-			Evidence: []string{"they are drawn below a placeholder, their durations as they came"},
-			Do:       []string{"the process with the parents does not export, or samples on its own: give all of them the same OTEL_TRACES_SAMPLER (parentbased_always_on)"}})
+	if share := (Share{e.Orphaned, e.Traces}); share.Lacking > 0 {
+		f := Finding{Code: "orphans", Severity: Poor, Subject: "traces", What: fmt.Sprintf("%d of %d traces have spans whose parents nobody exported.", share.Lacking, share.Of),
+			Evidence: []string{share.text(), "they are drawn below a placeholder, their durations as they came"},
+			Do:       []string{"the process with the parents does not export, or samples on its own: give all of them the same OTEL_TRACES_SAMPLER (parentbased_always_on)"}}
+		if share.few() {
+			f.Severity = Note
+			f.Evidence = append(f.Evidence, "so few may be requests that still run: a parent is exported when it has ended")
+		}
+		add(f)
 	}
 	if e.SplitRequests > 0 {
 		add(Finding{Code: "split", Severity: Poor, Subject: "traces", What: fmt.Sprintf("The spans of %d requests stand in more than one trace.", e.SplitRequests),

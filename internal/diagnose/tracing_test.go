@@ -67,9 +67,10 @@ func TestTracing(t *testing.T) {
 		{"one name for all", func(e *TracingEvidence) { e.Services[1].Name, e.Services[1].Instances = "sglang", 8 }, []string{"service_name"}, "OTEL_SERVICE_NAME"},
 		{"attributes dropped", func(e *TracingEvidence) { e.Services[0].DroppedAttrs = 37 }, []string{"attributes_dropped"}, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"},
 		{"without an engine", func(e *TracingEvidence) {
-			e.Traces, e.WithoutEngine = 3, map[string]int{"gateway": 1, "x": 0}
-		}, []string{"no_engine_spans"}, "1 of 3 traces"},
-		{"orphans", func(e *TracingEvidence) { e.Orphaned = 2 }, []string{"orphans"}, "parentbased_always_on"},
+			e.Traces, e.WithoutEngine = 9, map[string]Share{"gateway": {1, 3}, "x": {0, 9}, "running": {1, 101}}
+		}, []string{"no_engine_spans"}, "1 of 3 traces with spans of gateway have none of an engine.\n33 % of the traces"},
+		{"orphans", func(e *TracingEvidence) { e.Orphaned, e.Traces = 2, 200 }, []string{"orphans"}, "2 of 200 traces have spans whose parents nobody exported.\n1 % of the traces\nthey"},
+		{"few orphans", func(e *TracingEvidence) { e.Orphaned, e.Traces = 2, 201 }, []string{"orphans"}, "may be requests that still run"},
 		{"split", func(e *TracingEvidence) { e.SplitRequests = 2 }, []string{"split"}, "probably one request"},
 		{"head-sampled", func(e *TracingEvidence) { e.HeadSampled = "1.0 % of the requests have a trace" }, []string{"head_sampled"}, "1.0 %"},
 	}

@@ -1,12 +1,9 @@
 package tracestore
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/rollscope/rollscope/internal/span"
 )
@@ -25,30 +22,33 @@ type Coverage struct {
 func (st *Store) Coverage(ctx context.Context, from, to int64) (Coverage, error) {
 	var out Coverage
 	traces := map[span.TraceID][]span.Span{}
-	last := map[span.TraceID]int64{} // start of the newest span
+	first := map[span.TraceID]int64{} // start of the oldest span
+	newest := int64(0)
 	keep := newPool()
-	since, cut, err := st.newestSpans(ctx, "_time, duration, _msg, unnamed, service, trace_id, span_id, parent_span_id", from, to, maxLinks, func(r row) error {
+	since, cut, err := st.newestSpans(ctx, "_time, duration, _msg, unnamed, service, trace_id, span_id, parent_span_id", from, to, st.links, func(r row) error {
 		s, err := span.FromRow(r)
 		if err != nil {
 			return nil // told with the trace itself
 		}
 		traces[s.Trace] = append(traces[s.Trace], keep.keep(s))
-		last[s.Trace] = max(last[s.Trace], s.Start)
+		if at, ok := first[s.Trace]; !ok || s.Start < at {
+			first[s.Trace] = s.Start
+		}
+		newest = max(newest, s.Start)
 		return nil
 	})
 	if err != nil {
 		return Coverage{}, err
 	}
-	order := slices.SortedFunc(maps.Keys(traces), func(a, b span.TraceID) int {
-		return cmp.Or(cmp.Compare(last[b], last[a]), bytes.Compare(a[:], b[:]))
-	})
-	if cut && len(order) > 0 {
-		// The traces whose spans were read last may go on before the first one: they say nothing.
-		order = order[:len(order)-len(order)/10-1]
-		out.Partial = fmt.Sprintf("only the newest %d traces, from %s on, were looked at", len(order), instant(since))
+	if cut {
+		// What began before is here in part and seems to lack what it has. A trace that began in the newer half
+		// of the time would have to pause for as long as that half.
+		from := since + (newest-since)/2
+		maps.DeleteFunc(traces, func(id span.TraceID, _ []span.Span) bool { return first[id] < from })
+		out.Partial = fmt.Sprintf("only the newest %d traces, from %s on, were looked at", len(traces), instant(from))
 	}
-	for _, id := range order {
-		tree := span.NewTree(unique(traces[id]))
+	for id, spans := range traces {
+		tree := span.NewTree(unique(spans))
 		delete(traces, id)
 		out.Add(tree)
 		if tree.Incomplete() {

@@ -39,7 +39,7 @@ func TestManyTraces(t *testing.T) {
 	text := strings.Repeat("what the user asked for ", 20)
 	for n := range traces {
 		for i := range spans {
-			s := made(0, byte(i+1), byte(i), "sglang", "decode_loop", int64(n)*100, 50+int64(n), "prompt", fmt.Sprintf("%s %d/%d", text, n, i))
+			s := made(0, byte(i+1), byte(i), "sglang", "decode_loop", int64(n)*100+int64(i)*200, 50+int64(n), "prompt", fmt.Sprintf("%s %d/%d", text, n, i))
 			s.Trace = span.TraceID{0: 0xbb, 14: byte(n >> 8), 15: byte(n)}
 			if i == 0 {
 				s.Name, s.Service, s.Parent, s.End = "http-request", "gateway", span.ID{}, s.End+1e6
@@ -86,6 +86,12 @@ func TestManyTraces(t *testing.T) {
 	links, partial, err := st.Dependencies(t.Context(), base-int64(time.Hour), base+int64(time.Hour))
 	if err != nil || partial != "" || len(links) != 1 || links[0] != (Dependency{"gateway", "sglang", traces*(spans-1) + 3*MaxMatched}) {
 		t.Errorf("dependencies %v (%s), %v", links, partial, err)
+	}
+	// A part of them: traces that are cut at its begin are not taken to lack what stands before.
+	st.links = 5000
+	cov, err = st.Coverage(t.Context(), base-int64(time.Hour), base+int64(time.Hour))
+	if err != nil || cov.Traces < 150 || cov.Traces > 5000/spans || cov.Orphaned != 0 || cov.Partial == "" {
+		t.Errorf("coverage of 5000 spans: %d traces, %d lack parents (%s), %v", cov.Traces, cov.Orphaned, cov.Partial, err)
 	}
 	for _, most := range []int{20, 100, 1000, len(list) - 1, len(list)} {
 		got, oldest := 0, base+int64(time.Hour)

@@ -26,7 +26,7 @@ const (
 
 	maxCandidates = 5000      // traces that one search looks at
 	maxSlowest    = 20_000    // spans that the slowest traces are found by
-	maxLinks      = 200_000   // spans that dependencies are found in
+	maxLinks      = 200_000   // spans that dependencies and coverage are found in
 	maxTraceBytes = 256 << 20 // of memory that the spans of one trace take
 )
 
@@ -52,6 +52,7 @@ type Store struct {
 	events Events
 	now    func() time.Time
 	budget time.Duration
+	links  int // spans that dependencies and coverage are found in
 }
 
 // New returns a store that reads the spans of events.
@@ -62,7 +63,7 @@ func New(events Events, o Options) *Store {
 	if o.Budget == 0 {
 		o.Budget = 20 * time.Second
 	}
-	return &Store{events: events, now: o.Now, budget: o.Budget}
+	return &Store{events: events, now: o.Now, budget: o.Budget, links: maxLinks}
 }
 
 // query runs a query and gives each row as a map-like accessor, valid during the call.

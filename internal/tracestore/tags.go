@@ -402,7 +402,7 @@ func (st *Store) Dependencies(ctx context.Context, from, to int64) (links []Depe
 		service string
 	}
 	var children []child
-	since, cut, err := st.newestSpans(ctx, "trace_id, span_id, parent_span_id, service", from, to, maxLinks, func(r row) error {
+	since, cut, err := st.newestSpans(ctx, "trace_id, span_id, parent_span_id, service", from, to, st.links, func(r row) error {
 		id, ok := parseTraceID(r.get("trace_id"))
 		if !ok {
 			return nil
