@@ -56,6 +56,10 @@ type Store struct {
 	pending []event.Row // settled rows that the event store did not take yet
 	drops   map[string]int64
 	settled int64 // rows written
+	// Observations that came from unsettled on were read again, at the time recovered: until they are settled
+	// the next start must look for them.
+	unsettled time.Time
+	recovered int64
 
 	round  sync.Mutex // one round of settling at a time
 	failed time.Time  // when writing or looking up last failed, for one line in the log
@@ -129,14 +133,15 @@ func (s *Store) maxOpen() int {
 	return 100_000
 }
 
-// Run settles what is ready until ctx ends. First it reads what a process before this one left unsettled.
+// Run settles what is ready until ctx ends. First it reads what a process before this one left unsettled;
+// when ctx ends before that is done, it is left to the next.
 func (s *Store) Run(ctx context.Context) error {
 	for {
-		if err := s.recover(ctx); err == nil || ctx.Err() != nil {
+		err := s.recover(ctx)
+		if err == nil {
 			break
-		} else {
-			s.note("read observations that were not settled before the start", err)
 		}
+		s.note("read observations that were not settled before the start", err)
 		if !sleep(ctx, 5*time.Second) {
 			return nil
 		}
@@ -327,16 +332,20 @@ func (s *Store) save() {
 	s.round.Lock() // nothing is between due and settled
 	defer s.round.Unlock()
 	s.mu.Lock()
-	since := s.settler.Oldest()
+	oldest := s.settler.Oldest()
 	wait := len(s.pending) > 0
+	since := time.Unix(0, oldest)
+	switch {
+	case oldest == 0:
+		since = s.o.Now()
+	case oldest <= s.recovered: // it came earlier than it was read again
+		since = s.unsettled
+	}
 	s.mu.Unlock()
 	if wait { // rows that are not stored: the old mark stays
 		return
 	}
-	if since == 0 {
-		since = s.o.Now().UnixNano()
-	}
-	b, err := json.Marshal(state{time.Unix(0, since).UTC()})
+	b, err := json.Marshal(state{since.UTC()})
 	if err == nil {
 		err = os.MkdirAll(s.o.State, 0o755)
 	}
@@ -369,14 +378,18 @@ func (s *Store) since() time.Time {
 		s.log.Warn("cannot read from when on requests are unsettled; the last hour is looked at", "file", filepath.Join(s.o.State, stateFile), "err", err)
 		return hour
 	}
-	return st.Since.Add(-time.Minute)
+	return st.Since
 }
 
 // recover takes observations that came after the mark once more. Those that are settled change nothing.
 func (s *Store) recover(ctx context.Context) error {
 	now := s.o.Now().UnixNano()
 	bad := 0
-	q := eventstore.Query{LogsQL: observationRows + receivedSince(s.since())}
+	since := s.since()
+	s.mu.Lock()
+	s.unsettled, s.recovered = since, now
+	s.mu.Unlock()
+	q := eventstore.Query{LogsQL: observationRows + receivedSince(since.Add(-time.Minute))} // one may be stored a while before it is counted here
 	err := s.events.Query(ctx, q, func(fields []event.Field) error {
 		o, err := request.ObservationFromRow(fields)
 		if err != nil {

@@ -322,30 +322,90 @@ func TestRecover(t *testing.T) {
 	if err := events.Flush(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	for round := range 2 {
-		next := newStore(t, events, Options{State: dir, SettlerOptions: request.SettlerOptions{Linger: time.Millisecond}, Every: 5 * time.Millisecond})
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error)
-		go func() { done <- next.Run(ctx) }()
-		for range 1000 {
+	next := newStore(t, events, Options{State: dir, SettlerOptions: request.SettlerOptions{Linger: time.Millisecond}, Every: 5 * time.Millisecond})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- next.Run(ctx) }()
+	for end := time.Now().Add(30 * time.Second); raw(t, events, requestRows) < 2 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if err := events.Flush(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *Store) {
+		t.Helper()
+		if rows := list(t, s, "", Order{}); rids(rows) != "1 2" || rows[0].Revision != 1 {
+			t.Errorf("%s", rids(rows))
+		}
+	}
+	check(next)
+	next = newStore(t, events, Options{State: dir}) // what is settled is read again, and changes nothing
+	if err := next.recover(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Settle(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	check(next)
+	if _, err := os.Stat(filepath.Join(dir, stateFile)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that ends, in good order or not, before it has settled what it read at its start leaves it to
+// the next, however long the one before that is gone.
+func TestRecoverInterrupted(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		end  func(ctx context.Context, s *Store) error
+	}{
+		{"while it reads", func(ctx context.Context, s *Store) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return s.Run(ctx)
+		}},
+		{"before it settles", func(ctx context.Context, s *Store) error {
+			err := s.recover(ctx)
+			s.save()
+			return err
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			dir := t.TempDir()
+			events := realEvents(t, dir)
+			now := time.Now()
+			o := Options{State: dir, Now: func() time.Time { return now }}
+			s := newStore(t, events, o)
+			if err := s.Observe(within(t), []request.Observation{engineSaw(1), engineSaw(2)}); err != nil {
+				t.Fatal(err)
+			}
+			s.save()
 			if err := events.Flush(within(t)); err != nil {
 				t.Fatal(err)
 			}
-			if raw(t, events, requestRows) >= 2 {
-				break
+			now = now.Add(20 * time.Minute)
+			if err := x.end(within(t), newStore(t, events, o)); err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-		if rows := list(t, next, "", Order{}); rids(rows) != "1 2" || rows[0].Revision != 1 {
-			t.Errorf("round %d: %s", round, rids(rows))
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, stateFile)); err != nil {
-		t.Error(err)
+			now = now.Add(20 * time.Minute)
+			s = newStore(t, events, o)
+			if err := s.recover(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Settle(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			if rows := list(t, s, "", Order{}); rids(rows) != "1 2" {
+				t.Errorf("the table has %q", rids(rows))
+			}
+			s.save() // all is settled: the next one has no need to look
+			if since := s.since(); !since.Equal(now) {
+				t.Errorf("unsettled since %s, it is %s", since, now)
+			}
+		})
 	}
 }
 
