@@ -25,14 +25,16 @@ import (
 // wait polls until ok, for a time that only a broken program needs.
 func wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 2000 {
-		if ok() {
-			return
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("never: %s", what)
 }
+
+// patient is a timeout of requests for tests that count what arrives: what is sent again because its answer
+// was late arrives twice.
+const patient = 5 * time.Minute
 
 // run runs a forwarder until the test ends or stop is called.
 func run(t testing.TB, f *Forwarder) (stop func()) {
@@ -101,10 +103,10 @@ func TestForward(t *testing.T) {
 	kept, all := &collected{}, &collected{}
 	a, b := start(t, Options{Sink: kept}), start(t, Options{Sink: all})
 	f, err := NewForwarder(ForwardOptions{Dir: t.TempDir(), Endpoints: []Endpoint{
-		{Name: "grpc", URL: a.grpc, Compression: "zstd"},
-		{Name: "http", URL: "http://" + a.http, NoLogs: true},
-		{Name: "all", URL: "http://" + b.http, Everything: true, Compression: "none"},
-		{Name: "none", URL: "grpc://" + b.grpc, Everything: true, NoTraces: true},
+		{Name: "grpc", URL: a.grpc, Compression: "zstd", Timeout: patient},
+		{Name: "http", URL: "http://" + a.http, NoLogs: true, Timeout: patient},
+		{Name: "all", URL: "http://" + b.http, Everything: true, Compression: "none", Timeout: patient},
+		{Name: "none", URL: "grpc://" + b.grpc, Everything: true, NoTraces: true, Timeout: patient},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +155,7 @@ func TestForwardRetry(t *testing.T) {
 	sink := &collected{fail: &Refusal{Verdict: Busy, Message: "full", After: time.Millisecond}}
 	r := start(t, Options{Sink: sink, Limits: Limits{Spans: 25}})
 	f, err := NewForwarder(ForwardOptions{Dir: t.TempDir(), Backoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond, Endpoints: []Endpoint{
-		{Name: "grpc", URL: r.grpc}, {Name: "http", URL: "http://" + r.http},
+		{Name: "grpc", URL: r.grpc, Timeout: patient}, {Name: "http", URL: "http://" + r.http, Timeout: patient},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -512,16 +514,42 @@ func forwardUntilKilled(dir, to string) {
 	}
 }
 
+// door is a listener that lets nobody in until it is opened. Its address stays its own meanwhile.
+type door struct {
+	net.Listener
+	open atomic.Bool
+}
+
+// Accept implements [net.Listener].
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil || d.open.Load() {
+			return c, err
+		}
+		if err := c.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // TestForwardUnreachable keeps what nobody takes, and says why.
 func TestForwardUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	sink := &collected{}
+	r, err := NewReceiver(Options{Sink: sink})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{Listener: l}
+	srv := &http.Server{Handler: r.Handler()}
+	go func() { _ = srv.Serve(d) }()
+	defer srv.Close()
 	dir := t.TempDir()
-	o := ForwardOptions{Dir: dir, Backoff: time.Millisecond, Endpoints: []Endpoint{{Name: "x", URL: "http://" + addr}}}
+	o := ForwardOptions{Dir: dir, Backoff: time.Millisecond, Endpoints: []Endpoint{{Name: "x", URL: "http://" + l.Addr().String(), Timeout: patient}}}
 	f, err := NewForwarder(o)
 	if err != nil {
 		t.Fatal(err)
@@ -538,18 +566,8 @@ func TestForwardUnreachable(t *testing.T) {
 	if e := f.Endpoints()[0]; e.Waiting != 7 || e.WaitingBytes == 0 {
 		t.Errorf("after the restart: %+v", e)
 	}
-	run(t, f)
-	sink := &collected{}
-	r, err := NewReceiver(Options{Sink: sink})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var hits atomic.Int64
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { hits.Add(1); r.Handler().ServeHTTP(w, req) })}
-	if l, err = net.Listen("tcp", addr); err != nil {
-		t.Skipf("the port is taken by somebody else: %v", err)
-	}
-	go func() { _ = srv.Serve(l) }()
-	defer srv.Close()
+	stop = run(t, f)
+	d.open.Store(true)
 	wait(t, "it arrives", func() bool { n, _ := sink.counts(); return n == 7 })
+	stop()
 }
