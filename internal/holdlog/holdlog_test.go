@@ -135,6 +135,40 @@ func TestVerdictsComeBack(t *testing.T) {
 	}
 }
 
+// Whoever is late does not write into a directory that was given up.
+func TestClosed(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir)
+	replayed(t, l)
+	write(t, l, 1, "a1")
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second write after a failure begins a log anew
+		if err := l.Append(2, []byte("b1")); err == nil {
+			t.Error("a request is taken")
+		}
+		if err := l.Decide(2, []Verdict{{Trace: id("a")}}); err == nil {
+			t.Error("a decision is taken")
+		}
+	}
+	if err := l.Release(10, 10, 10); err != nil {
+		t.Error(err)
+	}
+	if after, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || !slices.Equal(before, after) {
+		t.Errorf("there is %q, there was %q; %v", after, before, err)
+	}
+	if got, want := replayed(t, open(t, dir)), []string{"1 a1"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // noise cannot be compressed, so that a few requests fill a segment.
 func noise(n int) string {
 	b := make([]byte, n)

@@ -29,6 +29,7 @@ type journal struct {
 	last    int
 	next    uint64 // number of the next record
 	read    bool   // replay has found it
+	closed  bool
 	record  []byte
 	damaged []string
 }
@@ -163,6 +164,9 @@ func (j *journal) note(segment int, next uint64, at, bytes int64) {
 func (j *journal) write(kind byte, at int64, body func([]byte) []byte) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.closed { // the directory may be another process's
+		return errors.New("the log of undecided spans is closed")
+	}
 	if !j.read {
 		return errors.New("the log of undecided spans was not read yet: what it has would be lost")
 	}
@@ -244,7 +248,7 @@ func (j *journal) release(before int64) error {
 	defer j.mu.Unlock()
 	gone, keep := j.endOf(before)
 	// Without a log the next write begins anew, and the next release finds what to let go.
-	if len(gone) == 0 || j.wl == nil {
+	if len(gone) == 0 || j.wl == nil || j.closed {
 		return nil
 	}
 	if err := j.wl.Truncate(keep); err != nil {
@@ -261,8 +265,10 @@ func (j *journal) release(before int64) error {
 func (j *journal) close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.wl == nil {
+	if j.wl == nil || j.closed {
+		j.closed = true
 		return nil
 	}
+	j.closed = true
 	return j.wl.Close()
 }
