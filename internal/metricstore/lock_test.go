@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,4 +151,18 @@ func TestFilesystemNotice(t *testing.T) { // case T01
 	if !strings.Contains(n.Message, "/shared") || !strings.Contains(n.Hint, "/local") {
 		t.Errorf("mount or local disk is not named: %+v", n)
 	}
+}
+
+// Somebody who looks at the directory while it is opened does not make the opening fail.
+func TestLookedAtWhileItIsOpened(t *testing.T) {
+	o := testOptions(t, time.Time{})
+	f, err := os.Create(filepath.Join(o.Dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(2*lookPause, func() { f.Close() })
+	openStore(t, o)
 }

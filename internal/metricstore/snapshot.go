@@ -89,23 +89,39 @@ func (c *copier) round(ctx context.Context, now func() time.Time) error {
 	if err := c.prepare(ctx, now); err != nil {
 		return err
 	}
-	// The log first: data that moves into a block in between is copied twice, not missed.
-	for _, d := range logDirs[:2] {
-		if err := c.copyLog(ctx, d); err != nil {
+	// The log first: data that moves into a block in between is copied twice, not missed. What the log has lost
+	// before it was copied stands in a checkpoint or a block that is copied after; what it loses later stays in
+	// the copy until the next round.
+	var kept [2]segmentRange
+	for i, d := range logDirs[:2] {
+		err := again(func() (err error) { kept[i], err = c.copyLog(ctx, d); return err })
+		if err != nil {
 			return err
 		}
 	}
-	if err := c.copyBlocks(ctx); err != nil {
+	if err := again(func() error { return c.copyBlocks(ctx) }); err != nil {
 		return err
 	}
-	for _, d := range logDirs[:2] {
-		if err := c.trimLog(d); err != nil {
+	for i, d := range logDirs[:2] {
+		if err := c.trimLog(d, kept[i]); err != nil {
 			return err
 		}
 	}
 	c.verified = true
 	return nil
 }
+
+// again tries anew, a few times, while files go before they are copied: what has taken their place is there then.
+func again(f func() error) error {
+	for try := 0; ; try++ {
+		if err := f(); !errors.Is(err, fs.ErrNotExist) || try == 5 {
+			return err
+		}
+	}
+}
+
+// segmentRange are the numbers of a log's first and last segment; first is -1 when it has none.
+type segmentRange struct{ first, last int }
 
 // prepare locks the copy and makes sure that its log is this store's.
 func (c *copier) prepare(ctx context.Context, now func() time.Time) error {
@@ -155,7 +171,7 @@ func (c *copier) adopt(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(mark), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(mark, []byte(c.id+"\n"), 0o644)
+	return writeWhole(mark, []byte(c.id+"\n"))
 }
 
 // seal makes blocks of the log that an earlier store left in the copy, and removes the log.
@@ -212,37 +228,39 @@ func storeID(dir string) (string, error) {
 		return "", err
 	}
 	id := rand.Text()
-	return id, os.WriteFile(path, []byte(id+"\n"), 0o644)
+	return id, writeWhole(path, []byte(id+"\n"))
 }
 
-// copyLog appends to each copied segment what its original grew by, and copies a new checkpoint.
-func (c *copier) copyLog(ctx context.Context, d string) error {
+// copyLog appends to each copied segment what its original grew by, and copies a new checkpoint. It returns the
+// segments that there were, and fs.ErrNotExist when one of them was cut off meanwhile: the checkpoint that has
+// what it held may not be among what was copied.
+func (c *copier) copyLog(ctx context.Context, d string) (segmentRange, error) {
 	from, to := filepath.Join(c.from, d), filepath.Join(c.to, d)
-	list, err := segmentList(from)
+	none := segmentRange{-1, -1}
+	list, err := segmentList(from) // before the checkpoint, which has what is missing here
 	if err != nil || len(list) == 0 {
-		return err
+		return none, err
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
+		return none, err
 	}
 	if cp, _, err := wlog.LastCheckpoint(from); err == nil {
 		copied := filepath.Join(to, filepath.Base(cp))
 		if _, err := os.Stat(copied); errors.Is(err, fs.ErrNotExist) {
 			if err := copyTree(ctx, cp, copied); err != nil {
-				return err
+				return none, err
 			}
 		}
 	}
 	for _, n := range list {
 		if err := ctx.Err(); err != nil {
-			return err
+			return none, err
 		}
-		err := c.growFile(wlog.SegmentName(from, n), wlog.SegmentName(to, n))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // cut off meanwhile: the checkpoint holds it next time
-			return err
+		if err := c.growFile(wlog.SegmentName(from, n), wlog.SegmentName(to, n)); err != nil {
+			return none, err
 		}
 	}
-	return nil
+	return segmentRange{list[0], list[len(list)-1]}, nil
 }
 
 // growFile appends what the original has more. A copy that is longer than the original, or differs from
@@ -312,21 +330,20 @@ func sameStart(a, b *os.File, n int64) (bool, error) {
 	return true, nil
 }
 
-// trimLog removes what the original no longer has: segments that a checkpoint took the place of, older
-// checkpoints, and segments that a repair cut off.
-func (c *copier) trimLog(d string) error {
-	from, to := filepath.Join(c.from, d), filepath.Join(c.to, d)
-	first, last, err := segments(from)
-	if err != nil || first < 0 {
-		return err
+// trimLog removes what the original no longer had when it was copied: segments that a checkpoint took the place
+// of, older checkpoints, and segments that a repair cut off.
+func (c *copier) trimLog(d string, had segmentRange) error {
+	if had.first < 0 {
+		return nil
 	}
+	to := filepath.Join(c.to, d)
 	copied, err := segmentList(to)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, n := range copied {
-		if n < first || n > last {
+		if n < had.first || n > had.last {
 			errs = append(errs, os.Remove(wlog.SegmentName(to, n)))
 		}
 	}
@@ -350,9 +367,8 @@ func (c *copier) copyBlocks(ctx context.Context) error {
 		if _, err := os.Stat(to); err == nil {
 			continue
 		}
-		err := copyTree(ctx, filepath.Join(c.from, e.Name()), to)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // compacted away meanwhile
-			return err
+		if err := copyTree(ctx, filepath.Join(c.from, e.Name()), to); err != nil {
+			return err // fs.ErrNotExist: compacted away meanwhile, and in a block that is not on this list
 		}
 	}
 	return c.removeReplaced()

@@ -131,3 +131,63 @@ func TestSnapshotWhileRunning(t *testing.T) {
 		t.Errorf("the copy has %v samples after an orderly stop", got)
 	}
 }
+
+// atStep does something at one of the moments at which a copier asks whether it may go on.
+type atStep struct {
+	context.Context
+	left int
+	do   func()
+}
+
+func (c *atStep) Err() error {
+	if c.left--; c.left == -1 {
+		c.do()
+	}
+	return c.Context.Err()
+}
+
+// Whenever the store makes blocks and cuts its log off while it is copied, the copy is whole.
+func TestSnapshotWhileTheStoreCompacts(t *testing.T) {
+	const series = `sglang:num_running_reqs{instance="e1"}`
+	from := time.Unix(1780000000, 0)
+	end := from.Add(16 * time.Hour)
+	for step, reached := 0, true; reached; step += 6 { // of some two dozen
+		s := openStore(t, testOptions(t, end))
+		to, n := filepath.Join(t.TempDir(), "copy"), 0
+		write := func(hours int) {
+			for range hours * 12 {
+				appendPoints(t, s.Appendable(), point{series, from.Add(time.Duration(n) * 5 * time.Minute).UnixMilli(), float64(n)})
+				n++
+			}
+		}
+		compact := func() {
+			if err := s.DB().Compact(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			write(4)
+			compact()
+		}
+		if err := s.SnapshotInto(context.Background(), to); err != nil {
+			t.Fatal(err)
+		}
+		write(4)
+		compact()
+		write(4)
+		reached = false
+		ctx := &atStep{context.Background(), step, func() { reached = true; compact() }} // makes a checkpoint, and of several blocks one
+		if err := s.SnapshotInto(ctx, to); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		if got := countIn(t, to, end); got != float64(n) {
+			t.Errorf("compacted at step %d: the copy has %v samples, want %d", step, got, n)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !reached && step < 12 {
+			t.Errorf("a copier asks %d times only", step)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -225,16 +226,29 @@ func (s *Store) tsdbOptions(names *nameSet) *tsdb.Options {
 	return o
 }
 
+// Whoever looks whether the directory is in use holds DIR/lock for a moment (see heldByPrometheus): the database
+// is asked lookedAt times for it.
+const (
+	lookedAt  = 20
+	lookPause = 50 * time.Millisecond
+)
+
 // openDB opens the database in the locked directory.
 func (s *Store) openDB() (*openDB, error) {
-	h := &openDB{names: newNameSet(), reg: &undoRegisterer{to: s.opts.Registerer}}
-	db, err := tsdb.Open(s.opts.Dir, s.log.With("component", "tsdb"), h.reg, s.tsdbOptions(h.names), nil)
-	if err != nil {
+	for try := 1; ; try++ {
+		h := &openDB{names: newNameSet(), reg: &undoRegisterer{to: s.opts.Registerer}}
+		db, err := tsdb.Open(s.opts.Dir, s.log.With("component", "tsdb"), h.reg, s.tsdbOptions(h.names), nil)
+		if err == nil {
+			h.db = db
+			return h, nil
+		}
 		h.reg.undo()
+		if try < lookedAt && errors.Is(err, syscall.EWOULDBLOCK) {
+			time.Sleep(lookPause)
+			continue
+		}
 		return nil, fmt.Errorf("metricstore: opening %s: %w", s.opts.Dir, err)
 	}
-	h.db = db
-	return h, nil
 }
 
 // Dir returns the absolute data directory.
@@ -362,7 +376,7 @@ func (s *Store) maintainOnce(ctx context.Context, compact bool) {
 func checkFormat(path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return os.WriteFile(path, fmt.Appendf(nil, "%d\n", format), 0o644)
+		return writeWhole(path, fmt.Appendf(nil, "%d\n", format))
 	}
 	if err != nil {
 		return fmt.Errorf("metricstore: reading the format version: %w", err)
@@ -375,6 +389,16 @@ func checkFormat(path string) error {
 		return fmt.Errorf("metricstore: %s is %d, this program knows up to %d: use a newer rollscope", path, v, format)
 	}
 	return nil
+}
+
+// writeWhole makes a file that is there with all its bytes or not at all, also after a kill.
+func writeWhole(path string, b []byte) error {
+	tmp := path + ".tmp"
+	err := os.WriteFile(tmp, b, 0o644)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	return err
 }
 
 func orDefault[T comparable](v, def T) T {
