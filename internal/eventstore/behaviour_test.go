@@ -184,7 +184,7 @@ var behaviours = []struct {
 			row(now.Add(-29*24*time.Hour), "old enough"), row(time.Unix(0, 5), "1970"), {Time: now.UnixNano(), Message: "no kind"},
 		})
 		var r *RejectedError
-		if !errors.As(err, &r) || r.Rows != 4 || r.Reason != TooOld || r.Reasons[TooOld] != 2 || r.Reasons[TooNew] != 1 || r.Reasons[Unnamed] != 1 {
+		if !errors.As(err, &r) || r.Rows != 4 || r.Reason != TooOld || r.Reasons[TooOld] != 2 || r.Reasons[TooNew] != 1 || r.Reasons[Unnamed] != 1 || !slices.Equal(r.At, []int{0, 2, 4, 5}) {
 			t.Errorf("%#v", err)
 		}
 		mustFlush(t, s)

@@ -38,6 +38,7 @@ type RejectedError struct {
 	Rows    int            // how many
 	Reason  string         // of the most of them
 	Reasons map[string]int // of all
+	At      []int          // which rows of the Append, in their order
 }
 
 func (e *RejectedError) Error() string {

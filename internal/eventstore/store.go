@@ -333,6 +333,7 @@ func (s *Store) Append(ctx context.Context, rows []event.Row) error {
 	var chunks []chunk
 	var cur chunk
 	var rejected map[string]int
+	var at []int
 	kinds := map[event.Kind]int64{}
 	var renames int64
 	for i := range rows {
@@ -355,6 +356,7 @@ func (s *Store) Append(ctx context.Context, rows []event.Row) error {
 				rejected = map[string]int{}
 			}
 			rejected[why]++
+			at = append(at, i)
 			continue
 		}
 		for j := range r.Fields {
@@ -398,7 +400,7 @@ func (s *Store) Append(ctx context.Context, rows []event.Row) error {
 	if rejected == nil {
 		return nil
 	}
-	e := &RejectedError{Reasons: rejected}
+	e := &RejectedError{Reasons: rejected, At: at}
 	for why, n := range rejected {
 		e.Rows += n
 		if most := rejected[e.Reason]; n > most || n == most && why < e.Reason {

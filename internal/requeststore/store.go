@@ -95,8 +95,8 @@ func New(events EventStore, o Options) (*Store, error) {
 
 // Observe stores observations and takes them into account. When it returns nil they are as durable as the
 // event store makes them, and none is lost to the table. What the event store refuses, such as requests
-// older than its retention, it counts; the others are taken. After another error nothing was taken: the
-// same may be sent again, and is counted once.
+// older than its retention, it counts, and here it is left out; the others are taken. After another error
+// nothing was taken: the same may be sent again, and is counted once.
 func (s *Store) Observe(ctx context.Context, list []request.Observation) error {
 	if len(list) == 0 {
 		return nil
@@ -108,14 +108,14 @@ func (s *Store) Observe(ctx context.Context, list []request.Observation) error {
 	}
 	err := s.events.Append(ctx, rows)
 	var refused *eventstore.RejectedError
-	switch {
-	case errors.As(err, &refused):
-		s.drop("refused_by_event_store", int64(refused.Rows))
-	case err != nil:
+	if err != nil && !errors.As(err, &refused) {
 		return fmt.Errorf("store %d observations of requests: %w", len(list), err)
 	}
 	s.mu.Lock()
 	for i, o := range list {
+		if refused != nil && slices.Contains(refused.At, i) {
+			continue
+		}
 		s.settler.AddKeyed(now, o, keys[i])
 	}
 	full := s.settler.Open() > s.maxOpen()
@@ -254,11 +254,7 @@ func (s *Store) write(ctx context.Context, rows []event.Row) bool {
 	}
 	err := s.events.Append(ctx, list)
 	var refused *eventstore.RejectedError
-	if errors.As(err, &refused) {
-		s.drop("refused_by_event_store", int64(refused.Rows))
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !errors.As(err, &refused) { // refused rows are counted there
 		s.note("store settled requests", err)
 		return false
 	}
