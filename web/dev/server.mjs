@@ -1,6 +1,6 @@
 // A server of invented data for working on the page: `npm run dev` builds on every change and serves on
 // http://127.0.0.1:5173. FIXTURE=live|archive|empty|big|down chooses what it shows; PROXY=http://HOST:PORT takes
-// the data from a running rollscope instead. No part of the product.
+// the data from a running rollscope instead; PORT=0 takes a free port, which is printed. No part of the product.
 import { createServer, request } from "node:http";
 import { readFileSync, existsSync } from "node:fs";
 import { spawn } from "node:child_process";
@@ -240,7 +240,7 @@ function proxy(req, res) {
   req.pipe(up);
 }
 
-createServer((req, res) => {
+const server = createServer((req, res) => {
   const u = new URL(req.url, "http://x");
   if (process.env.PROXY && /^\/(api|-)\//.test(u.pathname)) return proxy(req, res);
   const json = (code, body) => { res.writeHead(code, { "Content-Type": "application/json" }); res.end(JSON.stringify(body)); };
@@ -275,4 +275,5 @@ createServer((req, res) => {
   if (!file.startsWith(out) || !existsSync(file)) { res.writeHead(404); return res.end("not found"); }
   res.writeHead(200, { "Content-Type": MIME[extname(file)] ?? "application/octet-stream" });
   res.end(readFileSync(file));
-}).listen(port, "127.0.0.1", () => console.log(`${fixture}: http://127.0.0.1:${port}`));
+});
+server.listen(port, "127.0.0.1", () => console.log(`${fixture}: http://127.0.0.1:${server.address().port}`));

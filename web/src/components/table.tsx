@@ -1,7 +1,7 @@
 // One table for rows of anything: sorted by a click on a header, walked with j and k, opened with Enter,
 // header always in sight, and beyond 200 rows only those in sight are in the document.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useKeys } from "../state/keys";
 
 export interface Column<R> {
@@ -112,7 +112,8 @@ export function Table<R>(p: TableProps<R>) {
   useEffect(() => {
     if (ends) p.onEnd?.();
   }, [ends, rows.length]);
-  useEffect(() => {
+  // In time for the first key, which may scroll.
+  useLayoutEffect(() => {
     const el = box.current;
     if (!el || !virtual) return;
     const measure = () => setView({ top: el.scrollTop, height: el.clientHeight });

@@ -1,6 +1,6 @@
 // The keyboard. Bindings are laid over each other: the ones of an open drawer before the page's, the
 // page's before the shell's. Sequences are written with a space: "g o".
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** Returns false when the key was not for it, and the next layer is asked. */
 export type Action = (e: KeyboardEvent) => boolean | void;
@@ -15,7 +15,8 @@ const PREFIX_MS = 1500;
 export function useKeys(bindings: Bindings, level: 0 | 1 | 2 = 1): void {
   const ref = useRef(bindings);
   ref.current = bindings;
-  useEffect(() => {
+  // Before anything of the component can be seen: a key that is pressed at once is heard.
+  useLayoutEffect(() => {
     const layer = { get current() { return ref.current; }, level };
     layers.push(layer);
     layers.sort((a, b) => a.level - b.level);
