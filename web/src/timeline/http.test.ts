@@ -124,7 +124,7 @@ function cut(c: Container, s: LocalSource, rows: number[], empty: boolean): Reco
 }
 
 const until = async (what: () => boolean) => {
-  for (let i = 0; i < 500 && !what(); i++) await new Promise((r) => setTimeout(r, 2));
+  for (const end = Date.now() + 30_000; !what() && Date.now() < end; ) await new Promise((r) => setTimeout(r, 2));
   expect(what()).toBe(true);
 };
 
@@ -171,10 +171,12 @@ describe("over HTTP", () => {
     await until(() => h.window(ask(20)).complete);
     expect(s.aborts()).toBeGreaterThan(0);
     await until(() => s.asked.length > 4);
-    await new Promise((r) => setTimeout(r, 30));
+    // What lies beside it is asked for when it is complete, and comes by itself.
+    const loading = (h as unknown as { loading: Map<string, unknown> }).loading;
+    await until(() => h.window(ask(20)).complete && loading.size === 0);
     const n = s.asked.length;
     for (let i = 0; i < 20; i++) h.window(ask(20));
-    await new Promise((r) => setTimeout(r, 20));
+    expect(loading.size).toBe(0);
     expect(s.asked.length).toBe(n);
     expect([...(await h.order(Q))].length).toBe(order.length);
     expect(s.asked.length).toBe(n);
