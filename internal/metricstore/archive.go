@@ -290,8 +290,11 @@ func (a *Archive) damage(kind, where, why string) {
 func (a *Archive) openBlocks(ctx context.Context, g *generation) error {
 	for try := 0; ; try++ {
 		vanished, err := a.tryBlocks(ctx, g)
-		if err != nil || !vanished || try == 5 {
+		if err != nil || !vanished {
 			return err
+		}
+		if try == 5 { // without its blocks the directory would look empty
+			return fmt.Errorf("metricstore: archive %s: its blocks are replaced faster than they can be opened: try again", a.opts.Dir)
 		}
 	}
 }

@@ -31,17 +31,14 @@ func startPrometheus(t *testing.T, dir, config string) (address string, stop fun
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	address = freeAddress(t)
-	cmd := exec.Command(bin, "--config.file="+file, "--storage.tsdb.path="+dir, "--storage.tsdb.retention.time=10y", "--web.listen-address="+address, "--web.enable-remote-write-receiver")
+	cmd := exec.Command(bin, "--config.file="+file, "--storage.tsdb.path="+dir, "--storage.tsdb.retention.time=10y", "--web.listen-address=127.0.0.1:0", "--web.enable-remote-write-receiver")
 	cmd.Dir = t.TempDir()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	address, wait := startServer(t, cmd)
 	var ended atomic.Bool
 	stop = func(s os.Signal) {
 		if ended.CompareAndSwap(false, true) {
 			_ = cmd.Process.Signal(s)
-			_ = cmd.Wait()
+			wait()
 		}
 	}
 	t.Cleanup(func() { stop(os.Kill) })

@@ -63,6 +63,8 @@ type Rules struct {
 	stopSD   context.CancelFunc
 	hooks    *webhooks
 
+	applying sync.Mutex // one configuration at a time, as a whole: of two the later one stays
+
 	mu      sync.Mutex
 	builtIn []RuleFile
 	files   []string // identifiers of the groups: names of built-in files and paths
@@ -153,6 +155,8 @@ func (r *Rules) notify(ctx context.Context, expr string, alerts ...*rules.Alert)
 // files, and the URLs of webhooks. Rules that did not change keep their state. When anything cannot be
 // read, the error says where, and what was applied before stays in force.
 func (r *Rules) Apply(cfg *promconfig.Config, builtIn []RuleFile, hooks []string) error {
+	r.applying.Lock()
+	defer r.applying.Unlock()
 	var files []string
 	for _, b := range builtIn {
 		files = append(files, b.Name)
@@ -199,7 +203,8 @@ func (r *Rules) Apply(cfg *promconfig.Config, builtIn []RuleFile, hooks []string
 	return nil
 }
 
-// update gives the managers what was applied. They start goroutines, so nothing is given before Run.
+// update gives the managers what was applied. They start goroutines, so nothing is given before Run. r.applying
+// is held.
 func (r *Rules) update() error {
 	r.mu.Lock()
 	cfg, files := r.applied, r.files
@@ -227,14 +232,18 @@ func evaluationInterval(cfg *promconfig.Config) time.Duration {
 
 // Run evaluates until ctx ends. Alert states of before are taken up from the store.
 func (r *Rules) Run(ctx context.Context) error {
+	r.applying.Lock()
 	r.mu.Lock()
 	if r.running {
 		r.mu.Unlock()
+		r.applying.Unlock()
 		return errors.New("metricstore: rules run already")
 	}
 	r.running = true
 	r.mu.Unlock()
-	if err := r.update(); err != nil {
+	err := r.update()
+	r.applying.Unlock()
+	if err != nil {
 		r.stopSD()
 		return err
 	}

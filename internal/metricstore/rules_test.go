@@ -1,11 +1,11 @@
 package metricstore
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -157,6 +157,62 @@ func TestWebhookQueueIsBounded(t *testing.T) {
 	r.stopSD()
 }
 
+// A message that is being delivered does not go for want of room: it would be counted as lost, and its alerts told
+// a second time.
+func TestWebhookQueueFullWhileDelivering(t *testing.T) {
+	now := time.Unix(1780000000, 0)
+	s := openStore(t, testOptions(t, now))
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	got := make(chan webhookMessage, 10)
+	first := true
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		var m webhookMessage
+		if err := json.NewDecoder(req.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		if first {
+			first = false
+			close(begun)
+			<-goOn
+		}
+		got <- m
+	}))
+	defer srv.Close()
+	r := newRules(t, s, RulesOptions{QueueCapacity: 2})
+	if err := r.Apply(loadConfig(t, ""), nil, []string{srv.URL}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	send := func(instance string) {
+		r.hooks.send("up == 0", []*rules.Alert{{Labels: labels.FromStrings("alertname", "A", "instance", instance), FiredAt: now}})
+	}
+	send("e1")
+	<-begun
+	for _, instance := range []string{"e2", "e3", "e1"} { // e2 makes room; e1 is on its way
+		send(instance)
+	}
+	wantDrop(t, s, "webhook "+srv.URL, "queue_full", 1)
+	close(goOn)
+	for _, want := range []string{"e1", "e3"} {
+		if m := <-got; m.Alerts[0].Labels["instance"] != want {
+			t.Errorf("told of %v, want %s", m.Alerts, want)
+		}
+	}
+	hook := r.hooks.all[0]
+	waitFor(t, func() bool { hook.mu.Lock(); defer hook.mu.Unlock(); return len(hook.queue) == 0 }) // else it is delivered once more at the stop
+	stop()
+	done.Wait()
+	if len(got) > 0 {
+		t.Errorf("told again: %v", <-got)
+	}
+}
+
 func TestRulesRunAndNotifyAlertmanager(t *testing.T) {
 	bin, err := exec.LookPath("prometheus-alertmanager")
 	if err != nil {
@@ -168,12 +224,9 @@ func TestRulesRunAndNotifyAlertmanager(t *testing.T) {
 	if err := os.WriteFile(conf, []byte("route: {receiver: hook, group_wait: 0s, group_interval: 1s}\nreceivers: [{name: hook, webhook_configs: [{url: '"+hook.URL+"'}]}]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	addr := freeAddress(t)
-	am := exec.Command(bin, "--config.file="+conf, "--storage.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--cluster.listen-address=")
-	if err := am.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = am.Process.Kill(); _ = am.Wait() }()
+	am := exec.Command(bin, "--config.file="+conf, "--storage.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0", "--cluster.listen-address=")
+	addr, wait := startServer(t, am)
+	defer func() { _ = am.Process.Kill(); wait() }()
 	waitFor(t, func() bool {
 		res, err := http.Get("http://" + addr + "/-/ready")
 		if err != nil {
@@ -219,14 +272,41 @@ func TestRulesRunAndNotifyAlertmanager(t *testing.T) {
 	done.Wait()
 }
 
-func freeAddress(t *testing.T) string {
+// startServer starts one of Prometheus's servers on a port of its own choice, and returns where it says that it
+// listens and what waits for its end. A port that is looked for beforehand may be another's by then.
+func startServer(t *testing.T, cmd *exec.Cmd) (address string, wait func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	out, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	at, ended := make(chan string, 1), make(chan struct{})
+	var said strings.Builder
+	go func() {
+		defer close(ended)
+		told := false
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if _, addr, ok := strings.Cut(lines.Text(), `msg="Listening on" address=`); ok && !told {
+				told = true
+				at <- addr
+			}
+			fmt.Fprintln(&said, lines.Text())
+		}
+		_ = cmd.Wait() // it is killed
+	}()
+	select {
+	case address = <-at:
+	case <-ended:
+		t.Fatalf("%s ended:\n%s", cmd.Path, said.String())
+	case <-time.After(time.Minute):
+		_ = cmd.Process.Kill()
+		<-ended
+		t.Fatalf("%s does not say where it listens:\n%s", cmd.Path, said.String())
+	}
+	return address, func() { <-ended }
 }
 
 func TestBadRules(t *testing.T) {

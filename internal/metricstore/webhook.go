@@ -76,6 +76,7 @@ type webhook struct {
 
 	mu    sync.Mutex
 	queue []queued
+	busy  bool // the first is being posted: it stays
 	wake  chan struct{}
 	sent  map[string]sentAlert // by fingerprint
 }
@@ -212,9 +213,14 @@ func (h *webhook) enqueue(expr string, alerts []*rules.Alert) {
 		h.w.log.Error("forming a notification", "err", err)
 		return
 	}
-	if len(h.queue) >= orDefault(h.w.opts.QueueCapacity, 500) {
-		h.dropLocked(h.queue[0], "queue_full")
-		h.queue = h.queue[1:]
+	if oldest := 0; len(h.queue) >= orDefault(h.w.opts.QueueCapacity, 500) {
+		if h.busy {
+			oldest = 1
+		}
+		if oldest < len(h.queue) {
+			h.dropLocked(h.queue[oldest], "queue_full")
+			h.queue = slices.Delete(h.queue, oldest, oldest+1)
+		}
 	}
 	h.queue = append(h.queue, queued{body, prints})
 	select {
@@ -264,6 +270,7 @@ func (h *webhook) run(ctx context.Context) {
 		if len(h.queue) > 0 {
 			head = h.queue[0]
 		}
+		h.busy = len(h.queue) > 0
 		h.mu.Unlock()
 		if head.body == nil {
 			select {
@@ -276,14 +283,14 @@ func (h *webhook) run(ctx context.Context) {
 		}
 		err := h.post(ctx, head.body)
 		if err == nil {
-			h.pop(head, "")
+			h.pop("")
 			wait = pause
 			continue
 		}
 		var refused *refusedError
 		if errors.As(err, &refused) && refused.final() {
 			h.w.log.Error("a webhook refuses a notification", "url", h.name, "err", err)
-			h.pop(head, "refused")
+			h.pop("refused")
 			continue
 		}
 		h.w.log.Warn("a webhook cannot be reached, it is tried again", "url", h.name, "in", wait, "err", h.redact(err))
@@ -299,15 +306,14 @@ func (h *webhook) run(ctx context.Context) {
 	}
 }
 
-// pop takes the message off the queue, unless it was dropped for want of room meanwhile.
-func (h *webhook) pop(q queued, dropped string) {
+// pop takes the first message off the queue; dropped says why it was not delivered, "" when it was.
+func (h *webhook) pop(dropped string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.queue) > 0 && &h.queue[0].body[0] == &q.body[0] {
-		h.queue = h.queue[1:]
-	}
+	head := h.queue[0]
+	h.queue, h.busy = slices.Delete(h.queue, 0, 1), false
 	if dropped != "" {
-		h.dropLocked(q, dropped)
+		h.dropLocked(head, dropped)
 	}
 }
 
