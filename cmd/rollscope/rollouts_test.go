@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -174,6 +175,36 @@ func TestServeRollouts(t *testing.T) {
 	}
 	if len(now) != len(published)+1 {
 		t.Errorf("%d event files, want one more than %d", len(now), len(published))
+	}
+}
+
+// A dump of long ago is a step like any other; its requests are older than events are kept. They are counted
+// once, and whoever looks for them is told why they are not there.
+func TestOldDump(t *testing.T) {
+	dumps := t.TempDir()
+	o := smallStep(0, 3)
+	o.Start = time.Date(2010, 5, 1, 12, 0, 0, 0, time.UTC)
+	writeStep(t, filepath.Join(dumps, "rollout_0.pt"), o)
+	p := start(t, "serve", "--rollouts", filepath.Join(dumps, "rollout_{rollout_id}.pt"), "--storage.tsdb.path", t.TempDir(), "--web.listen-address", "127.0.0.1:0")
+	var step api.Step
+	eventually(t, "the step is there", func() bool {
+		var e api.Envelope[api.Runs]
+		get(t, p.url, ours+"/rollouts", nil, &e)
+		for _, r := range e.Data.Runs {
+			for _, step = range steps(t, p, r.Name) {
+				return true
+			}
+		}
+		return false
+	})
+	var e api.Envelope[api.Status]
+	get(t, p.url, ours+"/status", nil, &e)
+	if len(e.Data.Drops) != 1 || e.Data.Drops[0] != (api.Drop{Source: "events", Reason: "too_old", Count: int64(step.Requests)}) {
+		t.Errorf("dropped %+v, want each of %d requests once", e.Data.Drops, step.Requests)
+	}
+	at := slices.IndexFunc(e.Data.Notices, func(w api.Warning) bool { return w.Code == "events_too_old" })
+	if at < 0 || !strings.Contains(e.Data.Notices[at].Message, "older than the 30d that events are kept") || !strings.Contains(e.Data.Notices[at].Hint, "--events.retention") {
+		t.Errorf("notices %+v", e.Data.Notices)
 	}
 }
 

@@ -3,12 +3,15 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/rollscope/rollscope/internal/api"
 	"github.com/rollscope/rollscope/internal/eventstore"
@@ -210,9 +213,17 @@ func (p *eventPart) drops() []api.Drop {
 // notices are what events have to say to whoever looks at the page.
 func (p *eventPart) notices() []api.Warning {
 	var out []api.Warning
-	if st := p.store.State(); st.State == eventstore.StateReadOnly || st.State == eventstore.StateDown {
+	st := p.store.State()
+	if st.State == eventstore.StateReadOnly || st.State == eventstore.StateDown {
 		out = append(out, api.Warning{Code: "events_" + st.State, Message: "spans, logs and requests: " + st.Reason, Where: p.dir,
 			Hint: "see docs/events.md"})
+	}
+	for _, d := range p.store.Drops() {
+		if d.Reason == eventstore.TooOld && d.Count > 0 {
+			out = append(out, api.Warning{Code: "events_too_old", Where: p.dir,
+				Message: fmt.Sprintf("%d spans, log lines or requests were refused: they are older than the %s that events are kept", d.Count, model.Duration(st.Retention)),
+				Hint:    "--events.retention keeps them longer; dumps that were read already are read again into an empty data directory"})
+		}
 	}
 	p.mu.Lock()
 	out = append(out, p.warnings...)

@@ -7,7 +7,7 @@ import type { Failure } from "../api/client";
 import { brief, grouped, plural } from "../format/number";
 import { duration, parseApiTime } from "../format/time";
 import type { EventsState } from "../state/events";
-import { isArchive, now } from "../state/live";
+import { isArchive, now, status } from "../state/live";
 import { Popover } from "./popover";
 import { Badge, Empty, Warnings } from "./state";
 
@@ -130,7 +130,9 @@ export function EventsStrip({ state: { value: s } }: { state: EventsState }) {
 export function NothingHere({ what, how, state, error }: { what: ComponentChildren; how: string; state: EventsState; error?: Failure | undefined }) {
   const off = eventsOff(state, error);
   const silent = state.value?.sources.every((x) => x.count === 0);
+  const old = status.value.value?.notices.find((n) => n.code === "events_too_old");
   if (isArchive.value) return <Empty what={off ? "This archive holds no events: spans, logs and requests were not recorded." : what} />;
+  if (old) return <>{what && <Empty what={what} />}<Warnings list={[old]} /></>;
   if (off) return <Empty what="Spans, logs and requests are not recorded. They are, as soon as one source of them is named:" how={how} />;
   const doors = state.value ? openDoors(state.value).filter((x) => x.kind === "door") : [];
   const listens = silent && doors.length > 0 ? <> It listens at {doors.map((x) => `${x.name} (${x.state.replace(/^listening /, "").replace("_", " ")})`).join(", ")}, and nothing came yet.</> : null;

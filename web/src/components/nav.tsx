@@ -77,7 +77,7 @@ function Foot() {
           <Words long={`${grouped(s.targets_up, 0)} of ${plural(s.targets, "target")}`} short={`${s.targets_up}/${s.targets}`} />
         </span>
       )}
-      <span class={dropped > 0 ? "foot-warn" : ""}><Words long={`${plural(dropped, "point")} dropped`} short={dropped > 0 ? `−${general(dropped)}` : ""} /></span>
+      <span class={dropped > 0 ? "foot-warn" : ""}><Words long={`${grouped(dropped, 0)} dropped`} short={dropped > 0 ? `−${general(dropped)}` : ""} /></span>
       {s.notices.length > 0 && (
         <span class="foot-warn">
           <StateIcon level="warn" />

@@ -50,11 +50,11 @@ function Body() {
             </ul>
           </>
         )}
-        <h2>Points dropped</h2>
+        <h2>Dropped</h2>
         {s && s.drops.length === 0 && <p class="mut">none</p>}
         {s && s.drops.length > 0 && (
           <table class="rows">
-            <thead><tr><th>source</th><th>reason</th><th class="n">points</th></tr></thead>
+            <thead><tr><th>source</th><th>reason</th><th class="n">count</th></tr></thead>
             <tbody>{s.drops.map((d) => <tr key={`${d.source} ${d.reason}`}><td>{d.source}</td><td>{d.reason}</td><td class="n">{grouped(d.count, 0)}</td></tr>)}</tbody>
           </table>
         )}
