@@ -199,6 +199,9 @@ func TestOutletsAreIndependent(t *testing.T) {
 	for i := range n {
 		h.emit(Message{Sequence: uint64(i), Kind: EngineSocket, Payload: []byte{1}, Received: time.Now()})
 	}
+	eventually(t, "all but the one that stands still are done", func() bool {
+		return good.count() == n && dropsOf(b.Drops(), "boom", "sink_failed") == n
+	})
 	stop()
 	if good.count() != n || still.count() != 0 {
 		t.Errorf("%d and %d came", good.count(), still.count())
@@ -214,6 +217,56 @@ func TestOutletsAreIndependent(t *testing.T) {
 	if err := b.Run(context.Background()); err == nil {
 		t.Error("a bus runs twice")
 	}
+}
+
+// failing is a sink whose connection fails for good.
+type failing struct{ keeper }
+
+func (f *failing) Run(context.Context) error { return errors.New("no such place") }
+
+// late is a source that has something to say when it was told to end.
+type late struct{}
+
+func (late) Run(ctx context.Context, emit func(Message)) error {
+	<-ctx.Done()
+	time.Sleep(50 * time.Millisecond) // by then the outlet has ended, most of the time
+	emit(Message{Payload: []byte{1}})
+	return nil
+}
+func (late) Status() []Status { return nil }
+func (late) Drops() []Drop    { return nil }
+
+// What comes when an outlet has ended already is counted.
+func TestBusCountsWhatComesLate(t *testing.T) {
+	b := must[*Bus](t)(New(Options{Sources: []Source{late{}}, Outlets: []Outlet{{Name: "f", Sink: &failing{}}}}))
+	if err := b.Run(context.Background()); err == nil {
+		t.Error("no error")
+	}
+	if o := b.Outlets()[0]; b.Received() != 1 || o.Taken+o.Lost != 1 || o.Waiting != 0 {
+		t.Errorf("%d received, %+v", b.Received(), o)
+	}
+}
+
+// ending is a context that ends between a look at it and a wait for its end.
+type ending struct {
+	context.Context
+	looked bool
+}
+
+// Err implements [context.Context].
+func (e *ending) Err() error {
+	if e.looked {
+		return context.Canceled
+	}
+	e.looked = true
+	return nil
+}
+
+// Done implements [context.Context].
+func (e *ending) Done() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }
 
 // A source that cannot work ends the bus, with its error.
@@ -288,5 +341,12 @@ func TestQueueIsWaitedForByMany(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if full.pushWaiting(ctx, Message{}) || full.n != 1 || full.lost != 0 {
 		t.Errorf("%d wait, %d lost", full.n, full.lost)
+	}
+	// One whose context ends as there is room does not keep that from another who waits.
+	for range 50 { // it wakes up for either
+		signal(full.room)
+		if full.pushWaiting(&ending{Context: context.Background()}, Message{}) || len(full.room) != 1 {
+			t.Fatal("nobody else learns that there is room")
+		}
 	}
 }

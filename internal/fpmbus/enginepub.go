@@ -50,14 +50,15 @@ func (p *EnginePub) Send(number uint64, payload []byte) int {
 	p.r.mu.Unlock()
 	n := 0
 	for _, s := range peers {
-		switch {
-		case !s.wants(""):
-		case s.push(p.frame):
-			s.flush()
-			n++
-		default:
-			p.r.lost.add("subscriber_full", 1)
+		if !s.wants("") {
+			continue
 		}
+		if why := s.push(p.frame); why != "" {
+			p.r.lost.add(why, 1)
+			continue
+		}
+		s.flush()
+		n++
 	}
 	if len(peers) == 0 {
 		p.r.lost.add("no_subscriber", 1)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -21,9 +20,7 @@ func startEtcd(t testing.TB) string {
 	}
 	var urls []string
 	for range 2 {
-		l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
-		urls = append(urls, "http://"+l.Addr().String())
-		_ = l.Close()
+		urls = append(urls, "http://"+reserved(t))
 	}
 	cmd := exec.Command("etcd", "--data-dir", t.TempDir(), "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0],
 		"--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1], "--initial-cluster", "default="+urls[1], "--unsafe-no-fsync")
@@ -66,7 +63,6 @@ func TestEtcdDiscovery(t *testing.T) {
 	k := &keeper{}
 	b, _ := runBus(t, Options{Sources: []Source{src}, Outlets: []Outlet{{Name: "k", Sink: k}}})
 	eventually(t, "connected", func() bool { s := b.Sources(); return len(s) == 2 && s[1].State == Connected })
-	time.Sleep(200 * time.Millisecond)
 	p.tell("go")
 	eventually(t, "all messages", func() bool { return k.count() == 10 })
 }

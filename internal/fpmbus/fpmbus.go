@@ -219,6 +219,9 @@ func (b *Bus) Run(ctx context.Context) error {
 	end := time.AfterFunc(b.o.Drain, stopOut)
 	out.Wait()
 	end.Stop()
+	for _, o := range b.outlets { // what came from a source that had not ended yet when its outlet had
+		o.unsent.Add(o.queue.rest())
+	}
 	stopConns() // after the outlets: what they hold goes over these
 	conns.Wait()
 	close(errs)

@@ -6,11 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,6 +110,100 @@ func (p *pyPeer) kill() {
 		_ = p.cmd.Wait()
 	}
 }
+
+// reserved is an address of this machine whose port is nobody's but who asks for it by its number: connections
+// to it are refused until somebody listens there, once or again and again.
+func reserved(t testing.TB) string {
+	t.Helper()
+	fd := must[int](t)(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))
+	syscall.CloseOnExec(fd)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	// With this a listener that sets it, too, may have the port; none that asks for any port gets it.
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at := must[syscall.Sockaddr](t)(syscall.Getsockname(fd))
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
+// gate stands before a server. While it is shut, connections end as they begin.
+type gate struct {
+	l      net.Listener
+	server string
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	shut  bool
+	conns map[net.Conn]bool
+}
+
+func newGate(t testing.TB, server string) *gate {
+	t.Helper()
+	g := &gate{l: must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")), server: server, conns: map[net.Conn]bool{}}
+	g.wg.Go(func() {
+		for {
+			c, err := g.l.Accept()
+			if err != nil {
+				return
+			}
+			g.wg.Go(func() { g.pass(c) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = g.l.Close()
+		g.close()
+		g.wg.Wait()
+	})
+	return g
+}
+
+func (g *gate) pass(c net.Conn) {
+	defer c.Close()
+	g.mu.Lock()
+	shut := g.shut
+	g.conns[c] = true
+	g.mu.Unlock()
+	if shut {
+		return
+	}
+	s, err := net.Dial("tcp", g.server)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	g.wg.Go(func() {
+		_, _ = io.Copy(s, c)
+		_ = s.Close()
+	})
+	_, _ = io.Copy(c, s)
+}
+
+// close shuts the gate and ends the connections through it.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = true
+	g.cut()
+}
+
+// cut ends the connections through the gate; g.mu is held.
+func (g *gate) cut() {
+	for c := range g.conns {
+		_ = c.Close()
+	}
+	clear(g.conns)
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	g.shut = false
+	g.mu.Unlock()
+}
+
+func (g *gate) url() string { return "nats://" + g.l.Addr().String() }
 
 // keeper is a sink that keeps everything.
 type keeper struct {

@@ -17,7 +17,7 @@ import (
 // natsServer is Debian's nats-server, which can be killed and started again at the same port.
 type natsServer struct {
 	t    testing.TB
-	port int
+	at   string
 	cmd  *exec.Cmd
 	args []string
 }
@@ -27,24 +27,23 @@ func startNATS(t testing.TB, args ...string) *natsServer {
 	if _, err := exec.LookPath("nats-server"); err != nil {
 		missing(t, "nats-server")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &natsServer{t: t, port: l.Addr().(*net.TCPAddr).Port, args: args}
-	_ = l.Close()
+	s := &natsServer{t: t, at: reserved(t), args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
 }
 
 func (s *natsServer) start() {
-	s.cmd = exec.Command("nats-server", append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(s.port)}, s.args...)...)
+	host, port, err := net.SplitHostPort(s.at)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cmd = exec.Command("nats-server", append([]string{"-a", host, "-p", port}, s.args...)...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 	eventually(s.t, "nats-server listens", func() bool {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
+		c, err := net.Dial("tcp", s.at)
 		if err == nil {
 			_ = c.Close()
 		}
@@ -59,7 +58,7 @@ func (s *natsServer) kill() {
 	}
 }
 
-func (s *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.port) }
+func (s *natsServer) url() string { return "nats://" + s.at }
 
 // planeOf subscribes as Rollscope does.
 func planeOf(t testing.TB, server NATSServer, own *Own) (*keeper, *Bus) {
@@ -77,6 +76,16 @@ func relayOf(t testing.TB, o RelayNATSOptions, out Outlet) (*handmade, *Bus) {
 	b, _ := runBus(t, Options{Sources: []Source{hand}, Outlets: []Outlet{out}})
 	<-hand.ready
 	return hand, b
+}
+
+// again starts a server that was killed. The relay's way there opens when the subscriber is back: what core
+// NATS takes while nobody listens is gone, and RelayNATSOptions.Settle only makes that unlikely.
+func again(t testing.TB, s *natsServer, g *gate, in *Bus) {
+	t.Helper()
+	g.close()
+	s.start()
+	eventually(t, "the subscriber is back", func() bool { return in.Sources()[0].State == Connected })
+	g.open()
 }
 
 func pass(i int) Message {
@@ -125,7 +134,8 @@ func TestNATSBothForms(t *testing.T) {
 func TestNATSServerKilled(t *testing.T) {
 	s := startNATS(t)
 	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
-	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}, Settle: time.Second}, Outlet{Queue: 10_000})
+	g := newGate(t, s.at)
+	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: g.url()}, Settle: 100 * time.Millisecond}, Outlet{Queue: 10_000})
 	eventually(t, "connected", func() bool {
 		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
 	})
@@ -150,7 +160,7 @@ func TestNATSServerKilled(t *testing.T) {
 		if k.count() != n-3000 {
 			t.Fatalf("%d came of %d while there was no server", k.count(), n)
 		}
-		s.start()
+		again(t, s, g, in)
 		eventually(t, "all came after all", func() bool { return k.count() == n })
 	}
 	if k.sha() != hex.EncodeToString(sent.Sum(nil)) {
@@ -168,7 +178,8 @@ func TestNATSServerKilled(t *testing.T) {
 func TestNATSQueueFull(t *testing.T) {
 	s := startNATS(t)
 	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
-	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}, Settle: time.Second}, Outlet{Queue: 1000, Batch: 100})
+	g := newGate(t, s.at)
+	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: g.url()}, Settle: 100 * time.Millisecond}, Outlet{Queue: 1000, Batch: 100})
 	eventually(t, "connected", func() bool {
 		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
 	})
@@ -186,7 +197,7 @@ func TestNATSQueueFull(t *testing.T) {
 	if lost < n-1-1000-100 || lost > n-1-1000 {
 		t.Errorf("%d are lost", lost)
 	}
-	s.start()
+	again(t, s, g, in)
 	eventually(t, "the rest", func() bool { return int64(k.count()) == n-lost })
 	eventually(t, "taken", func() bool { return out.Outlets()[0].Taken == n-lost })
 	if s := in.Sources()[0]; s.Missed != lost {
@@ -216,11 +227,10 @@ func TestNATSNoLoop(t *testing.T) {
 	defer stop()
 	<-hand.ready
 	eventually(t, "connected", func() bool { return b.Sources()[0].State == Connected })
-	time.Sleep(100 * time.Millisecond) // for the subscription
 	for i := range 10 {
 		hand.emit(pass(i))
 	}
-	eventually(t, "seen and left", func() bool { return b.Sources()[0].Other == 10 })
+	eventually(t, "seen and left", func() bool { return b.Sources()[0].Other == 10 && k.count() >= 10 })
 	if k.count() != 10 || b.Received() != 10 {
 		t.Errorf("%d came, %d were received", k.count(), b.Received())
 	}
@@ -234,7 +244,6 @@ func TestEmbeddedNATSForOthers(t *testing.T) {
 	k, b := planeOf(t, NATSServer{URL: e.URL(), User: "u", Password: "p"}, nil)
 	hand, _ := relayOf(t, RelayNATSOptions{Server: NATSServer{InProcess: e, User: "u", Password: "p"}}, Outlet{})
 	eventually(t, "connected", func() bool { return b.Sources()[0].State == Connected })
-	time.Sleep(100 * time.Millisecond)
 	hand.emit(pass(1))
 	eventually(t, "it came", func() bool { return k.count() == 1 })
 	_, wrong := planeOf(t, NATSServer{URL: e.URL(), User: "u", Password: "no"}, nil)
@@ -250,10 +259,7 @@ func TestEmbeddedNATSForOthers(t *testing.T) {
 }
 
 func TestNATSMissing(t *testing.T) {
-	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
-	at := "nats://" + l.Addr().String()
-	_ = l.Close()
-	_, b := planeOf(t, NATSServer{URL: at}, nil)
+	_, b := planeOf(t, NATSServer{URL: "nats://" + reserved(t)}, nil)
 	eventually(t, "missing", func() bool { s := b.Sources()[0]; return s.State == Missing && s.Error != "" })
 }
 
@@ -265,7 +271,6 @@ func TestNATSTooLarge(t *testing.T) {
 	eventually(t, "connected", func() bool {
 		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
 	})
-	time.Sleep(100 * time.Millisecond)
 	hand.emit(Message{Kind: EngineSocket, Payload: make([]byte, 2<<20)})
 	hand.emit(pass(1))
 	eventually(t, "the small one", func() bool { return k.count() == 1 })
@@ -277,7 +282,8 @@ func TestNATSTooLarge(t *testing.T) {
 func TestNATSServerKilledWhileStreaming(t *testing.T) {
 	s := startNATS(t)
 	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
-	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: s.url()}, Settle: time.Second}, Outlet{Batch: 50})
+	g := newGate(t, s.at)
+	hand, out := relayOf(t, RelayNATSOptions{Server: NATSServer{URL: g.url()}, Settle: 100 * time.Millisecond}, Outlet{Batch: 50})
 	eventually(t, "connected", func() bool {
 		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
 	})
@@ -300,7 +306,7 @@ func TestNATSServerKilledWhileStreaming(t *testing.T) {
 		send(3000)
 		<-killed
 		_ = s.cmd.Wait()
-		s.start()
+		again(t, s, g, in)
 		send(1000)
 		eventually(t, "the relay has passed all on", func() bool { return out.Outlets()[0].Taken == int64(n) })
 	}
@@ -315,4 +321,58 @@ func TestNATSServerKilledWhileStreaming(t *testing.T) {
 		t.Errorf("%+v, %+v", s, out.Drops())
 	}
 	t.Logf("of %d, %d went with the server, %d came twice and were taken once", n, in.Sources()[0].Missed, in.Sources()[0].Repeats)
+}
+
+// A batch whose messages went into a connection that was lost is not confirmed by the one that came after it.
+func TestNATSConnectionLostWithinBatch(t *testing.T) {
+	s := startNATS(t)
+	k, in := planeOf(t, NATSServer{URL: s.url()}, nil)
+	g := newGate(t, s.at)
+	var relay *RelayNATS
+	times, once, at := 0, make(chan struct{}), time.Now()
+	now := func() time.Time { // asked for by messages that do not say when they were received
+		if times++; times == 2 {
+			relay.mu.Lock()
+			nc := relay.nc
+			relay.mu.Unlock()
+			g.mu.Lock()
+			g.cut()
+			g.mu.Unlock()
+			eventually(t, "another connection", func() bool { return nc.Stats().Reconnects > 0 && nc.IsConnected() })
+			close(once)
+		}
+		return at // sent again they are the same messages
+	}
+	relay = must[*RelayNATS](t)(NewRelayNATS(RelayNATSOptions{RelayTo: RelayTo{Name: "relay", Scope: Scope{"ns", "c", "e"}}, Retry: quick, Server: NATSServer{URL: g.url()}, Settle: -1}))
+	hand := newHandmade()
+	out, _ := runBus(t, Options{Sources: []Source{hand}, Outlets: []Outlet{{Name: "relay", Sink: relay}}})
+	<-hand.ready
+	eventually(t, "connected", func() bool {
+		return in.Sources()[0].State == Connected && out.Outlets()[0].Connection.State == Connected
+	})
+	hand.emit(pass(0)) // what comes before the first that a receiver sees is nothing that it misses
+	eventually(t, "the first", func() bool { return k.count() == 1 && out.Outlets()[0].Taken == 1 })
+	nc, life, err := relay.ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batch []Message
+	for i := range 3 {
+		m := pass(1 + i)
+		m.Received = time.Time{}
+		relay.number(&m)
+		batch = append(batch, m)
+	}
+	relay.o.Now = now
+	if err := relay.publish(t.Context(), nc, life, batch, map[string]int64{}); err == nil {
+		t.Error("the batch is taken for confirmed")
+	}
+	<-once
+	if err := relay.Take(t.Context(), batch); err != nil { // as it is tried again
+		t.Error(err)
+	}
+	eventually(t, "all came", func() bool { return k.count() == 4 })
+	if s := in.Sources()[0]; s.Missed != 0 {
+		t.Errorf("%+v", s)
+	}
 }

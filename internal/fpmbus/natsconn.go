@@ -38,7 +38,7 @@ func (s NATSServer) check() error {
 
 // events are told from goroutines of the client.
 type events struct {
-	up    func(again bool)
+	up    func(nc *nats.Conn, again bool)
 	down  func(error)
 	wrong func(*nats.Subscription, error)
 }
@@ -52,8 +52,8 @@ func (s NATSServer) connect(retry Retry, ev events, more ...nats.Option) (*nats.
 		nats.CustomReconnectDelay(func(attempts int) time.Duration {
 			return min(retry.Min<<min(attempts, 20), retry.Max)
 		}),
-		nats.ConnectHandler(func(*nats.Conn) { first = false; ev.up(false) }),
-		nats.ReconnectHandler(func(*nats.Conn) { again := !first; first = false; ev.up(again) }),
+		nats.ConnectHandler(func(nc *nats.Conn) { first = false; ev.up(nc, false) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { again := !first; first = false; ev.up(nc, again) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { ev.down(err) }),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { ev.down(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { ev.wrong(sub, err) }),
@@ -128,7 +128,7 @@ func (p *planeNATS) Run(ctx context.Context, emit func(Message)) error {
 	var nc *nats.Conn
 	var err error
 	nc, err = p.o.Server.connect(p.o.Retry, events{
-		up: func(bool) {
+		up: func(*nats.Conn, bool) {
 			// Connected means that nothing is missed from here on, so the server must have the subscriptions.
 			<-subscribed
 			ctx, cancel := context.WithTimeout(ctx, flushTimeout)

@@ -60,6 +60,7 @@ func (q *queue) pushWaiting(ctx context.Context, m Message) bool {
 		case <-q.room:
 		}
 	}
+	signal(q.room) // the token may have come at the same moment, and is another's then
 	return false
 }
 
@@ -149,6 +150,7 @@ func (q *queue) close() {
 	q.closed = true
 	q.mu.Unlock()
 	signal(q.wake)
+	signal(q.room)
 }
 
 // rest empties the queue and returns how many were in it.

@@ -295,7 +295,6 @@ func TestPlaneZMQFollowsDiscovery(t *testing.T) {
 	eventually(t, "one", connected(1))
 	announce(at, ct, "nonsense")
 	eventually(t, "two", connected(2))
-	time.Sleep(200 * time.Millisecond)
 	a.tell("go")
 	c.tell("go")
 	eventually(t, "all messages", func() bool { return k.count() == 20 })

@@ -33,6 +33,7 @@ type RelayNATS struct {
 	nc    *nats.Conn
 	up    chan struct{} // closed while connected
 	since time.Time     // when it was made again; zero after the first connection
+	life  uint64        // which of the client's connections that is, as it counts them
 	buf   []byte
 }
 
@@ -61,10 +62,11 @@ func (r *RelayNATS) Run(ctx context.Context) error {
 	defer r.m.state(Ended, nil)
 	closed := make(chan struct{})
 	nc, err := r.o.Server.connect(r.o.Retry, events{
-		up: func(again bool) {
+		up: func(nc *nats.Conn, again bool) {
 			r.m.state(Connected, nil)
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			r.life = nc.Stats().Reconnects
 			if again {
 				r.since = time.Now()
 			}
@@ -102,12 +104,12 @@ func (r *RelayNATS) Run(ctx context.Context) error {
 // Take implements [Sink]. It returns when the server has the batch, or when ctx ends.
 func (r *RelayNATS) Take(ctx context.Context, batch []Message) error {
 	for {
-		nc, err := r.ready(ctx)
+		nc, life, err := r.ready(ctx)
 		if err != nil {
 			return err
 		}
 		unfits := map[string]int64{}
-		if err = r.publish(ctx, nc, batch, unfits); err == nil {
+		if err = r.publish(ctx, nc, life, batch, unfits); err == nil {
 			var n int64
 			for reason, c := range unfits {
 				r.lost.add(reason, c)
@@ -125,8 +127,8 @@ func (r *RelayNATS) Take(ctx context.Context, batch []Message) error {
 	}
 }
 
-// ready waits for a connection that is settled.
-func (r *RelayNATS) ready(ctx context.Context) (*nats.Conn, error) {
+// ready waits for a connection that is settled, and tells which one it is.
+func (r *RelayNATS) ready(ctx context.Context) (*nats.Conn, uint64, error) {
 	for {
 		r.mu.Lock()
 		up := r.up
@@ -134,14 +136,15 @@ func (r *RelayNATS) ready(ctx context.Context) (*nats.Conn, error) {
 		select {
 		case <-up:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 		r.mu.Lock()
-		nc, since := r.nc, r.since // of the connection that is there now
+		nc, since, life := r.nc, r.since, r.life // of the connection that is there now
 		r.mu.Unlock()
-		if nc == nil { // Run has not come so far yet
+		// Run has not come so far yet, or the client has another connection and has not said so yet.
+		if nc == nil || nc.Stats().Reconnects != life {
 			if !sleep(ctx, time.Millisecond) {
-				return nil, ctx.Err()
+				return nil, 0, ctx.Err()
 			}
 			continue
 		}
@@ -150,10 +153,10 @@ func (r *RelayNATS) ready(ctx context.Context) (*nats.Conn, error) {
 			rest = r.o.Settle - time.Since(since)
 		}
 		if rest <= 0 {
-			return nc, nil
+			return nc, life, nil
 		}
 		if !sleep(ctx, rest) {
-			return nil, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 	}
 }
@@ -161,7 +164,9 @@ func (r *RelayNATS) ready(ctx context.Context) (*nats.Conn, error) {
 // flushTimeout is how long the server may take to confirm a batch before it is sent again.
 const flushTimeout = 10 * time.Second
 
-func (r *RelayNATS) publish(ctx context.Context, nc *nats.Conn, batch []Message, unfits map[string]int64) error {
+// publish sends a batch and has the server confirm it. That means nothing when the client made its connection
+// anew meanwhile: what went into the former one may be lost.
+func (r *RelayNATS) publish(ctx context.Context, nc *nats.Conn, life uint64, batch []Message, unfits map[string]int64) error {
 	for i := range batch {
 		m := &batch[i]
 		if reason := unfit(m); reason != "" {
@@ -183,6 +188,9 @@ func (r *RelayNATS) publish(ctx context.Context, nc *nats.Conn, batch []Message,
 	defer cancel()
 	if err := nc.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("fpmbus: relay to NATS at %s: the server did not confirm: %w", r.o.Server.address(), err)
+	}
+	if nc.Stats().Reconnects != life {
+		return fmt.Errorf("fpmbus: relay to NATS at %s: the connection was lost and made again within a batch", r.o.Server.address())
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type RelayZMQ struct {
 	m     *meter
 	lost  losses
 	l     net.Listener
+	most  int // connections to it
 	frame []byte
 
 	mu      sync.Mutex
@@ -80,7 +81,7 @@ func NewRelayZMQ(o RelayZMQOptions) (*RelayZMQ, error) {
 	if o.Name == "" {
 		o.Name = address
 	}
-	r := &RelayZMQ{o: o, num: num, peers: map[*peer]struct{}{}, some: make(chan struct{}), m: newMeter(o.Now, o.Name, PlaneZMQ, address)}
+	r := &RelayZMQ{o: o, num: num, most: maxSubscribers, peers: map[*peer]struct{}{}, some: make(chan struct{}), m: newMeter(o.Now, o.Name, PlaneZMQ, address)}
 	for _, b := range o.Brokers {
 		if _, _, err := endpoint(b); err != nil {
 			return nil, err
@@ -197,6 +198,7 @@ func (r *RelayZMQ) run(ctx context.Context) error {
 	r.m.state(Listening, nil)
 	defer context.AfterFunc(ctx, func() { _ = r.l.Close() })()
 	defer r.l.Close()
+	turns := make(chan struct{}, r.most)
 	for {
 		c, err := r.l.Accept()
 		if ctx.Err() != nil {
@@ -212,15 +214,15 @@ func (r *RelayZMQ) run(ctx context.Context) error {
 			}
 			continue
 		}
-		r.mu.Lock()
-		full := len(r.peers) >= maxSubscribers
-		r.mu.Unlock()
-		if full {
+		select {
+		case turns <- struct{}{}: // also of one that does not say yet who it is
+		default:
 			_ = c.Close()
-			r.m.failed("too_many_subscribers", fmt.Errorf("%d subscribers are connected to %s, no more are taken", maxSubscribers, r.o.Bind))
+			r.m.failed("too_many_subscribers", fmt.Errorf("%d subscribers are connected to %s, no more are taken", r.most, r.o.Bind))
 			continue
 		}
 		wg.Go(func() {
+			defer func() { <-turns }()
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 			z, err := handshake(c, "PUB", 64<<10, handshakeTimeout, "SUB", "XSUB")
@@ -298,7 +300,7 @@ func (r *RelayZMQ) serve(ctx context.Context, z *conn, broker bool) error {
 	_ = z.Close()
 	close(p.end)
 	wg.Wait()
-	r.lost.add("connection_lost", p.rest())
+	r.lost.add("connection_lost", p.over())
 	return err
 }
 
@@ -362,8 +364,8 @@ func (r *RelayZMQ) Take(ctx context.Context, batch []Message) error {
 				r.frame = m.event(r.frame, topic, r.o.Now)
 			}
 			sent = true
-			if !p.push(r.frame) {
-				unfits["subscriber_full"]++
+			if why := p.push(r.frame); why != "" {
+				unfits[why]++
 			}
 		}
 		if !sent {
@@ -433,6 +435,7 @@ type peer struct {
 	waiting []byte // whole messages
 	n       int    // in waiting
 	writing int    // in the buffer that is being written
+	ended   bool   // nothing is written any more
 }
 
 // atomicTopics is a list that is replaced as a whole.
@@ -482,16 +485,19 @@ func (p *peer) wants(topic string) bool {
 	return false
 }
 
-// push copies a message into what waits; false when there is no room.
-func (p *peer) push(frames []byte) bool {
+// push copies a message into what waits, or tells why that is lost.
+func (p *peer) push(frames []byte) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ended { // between the look at who is there and this one
+		return "connection_lost"
+	}
 	if p.n+p.writing >= p.max || int64(len(p.waiting)+len(frames)) > p.maxBytes {
-		return false
+		return "subscriber_full"
 	}
 	p.waiting = append(p.waiting, frames...)
 	p.n++
-	return true
+	return ""
 }
 
 func (p *peer) flush() {
@@ -527,6 +533,14 @@ func (p *peer) write(ctx context.Context) {
 			buf = nil // a burst is over
 		}
 	}
+}
+
+// over ends taking messages in and is rest from then on.
+func (p *peer) over() int64 {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	return p.rest()
 }
 
 // rest is how many messages were not written for certain: those of a write that failed may have arrived.

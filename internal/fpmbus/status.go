@@ -65,6 +65,11 @@ func newMeter(now func() time.Time, name string, kind Kind, address string) *met
 func (m *meter) state(s State, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.set(s, err)
+}
+
+// set is what state does; m.mu is held.
+func (m *meter) set(s State, err error) {
 	t := m.now()
 	if m.s.State != s {
 		m.s.State, m.s.Since = s, t
@@ -80,14 +85,13 @@ func (m *meter) state(s State, err error) {
 // down is for a connection that ended or could not be made.
 func (m *meter) down(err error) {
 	m.mu.Lock()
-	was := m.s.State
-	m.mu.Unlock()
-	switch was {
+	defer m.mu.Unlock()
+	switch m.s.State {
 	case Ended:
 	case Connected, Down:
-		m.state(Down, err)
+		m.set(Down, err)
 	default:
-		m.state(stateOf(err), err)
+		m.set(stateOf(err), err)
 	}
 }
 

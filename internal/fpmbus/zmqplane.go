@@ -142,7 +142,6 @@ func (p *planeZMQ) follow(ctx context.Context, found []Channel) {
 		if w, ok := want[at]; !ok || w.Scope != c.Scope {
 			leave = append(leave, c)
 			delete(p.open, at)
-			p.list = slices.DeleteFunc(p.list, func(o *channel) bool { return o == c })
 		}
 	}
 	p.mu.Unlock()
@@ -150,6 +149,7 @@ func (p *planeZMQ) follow(ctx context.Context, found []Channel) {
 		c.stop()
 		<-c.done
 		p.mu.Lock()
+		p.list = slices.DeleteFunc(p.list, func(o *channel) bool { return o == c })
 		for _, d := range c.m.list() { // its counts outlive it
 			p.gone[d.Reason] += d.Count
 		}
@@ -250,10 +250,10 @@ func (p *planeZMQ) Status() []Status {
 
 func (p *planeZMQ) Drops() []Drop {
 	out := p.all.list()
-	for _, c := range p.channels() {
+	p.mu.Lock() // for both: a channel that goes is in one of them
+	for _, c := range p.list {
 		out = append(out, c.m.list()...)
 	}
-	p.mu.Lock()
 	for reason, n := range p.gone {
 		out = append(out, Drop{p.o.Name, reason, n})
 	}

@@ -1,9 +1,12 @@
 """The other side of the bus, with libzmq and Python's msgpack. Prints one JSON object a line; ends with its stdin.
 
-engine ENDPOINT COUNT RATE FIRST   a PUB socket as an engine binds it; prints {"bound"}, waits for a line on stdin, sends
+engine ENDPOINT COUNT RATE FIRST   a socket as an engine binds it; prints {"bound"}, waits for a line on stdin and a subscriber, sends
 plane ENDPOINT COUNT RATE PUBLISHER TOPIC [connect]   the same for the event plane
-sub ENDPOINT TOPIC EXPECT          a SUB socket; prints {"ready"}, then what it got after EXPECT messages or 20 s
+sub ENDPOINT TOPIC EXPECT          a SUB socket; prints {"ready"}, then what it got after EXPECT messages or 2 min
 broker [XSUB XPUB]                 XSUB and XPUB, on free ports unless they are named; prints {"xsub", "xpub"}
+
+An engine has a PUB socket, which tells nobody that it has a subscriber. So that no message goes out before there is
+one, the sockets here are XPUB, unless PUB=1 is in the environment: then nothing is waited for.
 """
 import hashlib
 import json
@@ -30,6 +33,17 @@ def payload(i, publisher=0):
                           "scheduled_requests": dict(part, sum_prefill_kv_tokens=64), "queued_requests": part})
 
 
+def publisher_socket(hwm):
+    s = ctx.socket(zmq.PUB if os.environ.get("PUB") else zmq.XPUB)
+    s.setsockopt(zmq.SNDHWM, hwm)
+    return s
+
+
+def wait_for_subscriber(s):
+    if not os.environ.get("PUB"):
+        assert s.recv()[:1] == b"\x01"
+
+
 def bind(s, endpoint):
     if endpoint == "tcp":
         endpoint = "tcp://127.0.0.1:%d" % s.bind_to_random_port("tcp://127.0.0.1")
@@ -53,8 +67,7 @@ def send(count, rate, frames):
 def main():
     args = sys.argv[2:]
     if sys.argv[1] == "engine":
-        s = ctx.socket(zmq.PUB)
-        s.setsockopt(zmq.SNDHWM, int(os.environ.get("SNDHWM", "0")))
+        s = publisher_socket(int(os.environ.get("SNDHWM", "0")))
         say(bound=bind(s, args[0]))
         count, rate, first = int(args[1]), float(args[2]), int(args[3])
 
@@ -63,10 +76,10 @@ def main():
             s.send_multipart([b"", struct.pack(">Q", first + i), p])
             return p
         sys.stdin.readline()
+        wait_for_subscriber(s)
         send(count, rate, one)
     elif sys.argv[1] == "plane":
-        s = ctx.socket(zmq.PUB)
-        s.setsockopt(zmq.SNDHWM, 0)
+        s = publisher_socket(0)
         if len(args) > 5:
             s.connect(args[0])
             say(bound=args[0])
@@ -81,8 +94,12 @@ def main():
             s.send_multipart([topic.encode(), struct.pack(">Q", publisher), struct.pack(">Q", i),
                               struct.pack(">BI", 1, len(e)) + e])
             return p
+        waited = False
         for line in sys.stdin:
             if line.strip() == "go":
+                if not waited:
+                    wait_for_subscriber(s)
+                    waited = True
                 send(count, rate, one)
     elif sys.argv[1] == "sub":
         s = ctx.socket(zmq.SUB)
@@ -91,7 +108,7 @@ def main():
         s.connect(args[0])
         say(ready=True)
         expect, digest, n, gaps, last, seen = int(args[2]), hashlib.sha256(), 0, 0, {}, {}
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while n < expect and time.monotonic() < end:
             if not s.poll(100):
                 continue
