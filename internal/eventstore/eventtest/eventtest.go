@@ -12,11 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/rollscope/rollscope/internal/eventstore/child"
 )
@@ -115,12 +118,11 @@ func Server(t testing.TB, args ...string) string {
 		t.Fatal(err)
 	}
 	for range 5 { // the server does not say which port it got for :0, so a free one is looked for
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, free, err := reserve()
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr := l.Addr().String()
-		_ = l.Close()
+		t.Cleanup(free)
 		cmd := exec.Command(path, append([]string{"-httpListenAddr=" + addr, "-storageDataPath=" + t.TempDir(), "-retentionPeriod=60d",
 			"-loggerLevel=ERROR", "-inmemoryDataFlushInterval=1s", "-memory.allowedBytes=128MB"}, args...)...)
 		if err := cmd.Start(); err != nil {
@@ -135,6 +137,32 @@ func Server(t testing.TB, args ...string) string {
 	}
 	t.Fatal("the VictoriaLogs server does not start")
 	return ""
+}
+
+// reserve takes a port of this machine for who asks for it by its number: it is given to nobody who asks for
+// any, until free is called. Where the system does not let two sockets share it that way it is only a free one.
+func reserve() (addr string, free func(), err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return "", nil, fmt.Errorf("a port for the server: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	free = sync.OnceFunc(func() { _ = unix.Close(fd) })
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
+		err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	var at unix.Sockaddr
+	if err == nil {
+		at, err = unix.Getsockname(fd)
+	}
+	if err != nil {
+		free()
+		return "", nil, fmt.Errorf("a port for the server: %w", err)
+	}
+	if runtime.GOOS != "linux" {
+		free()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port), free, nil
 }
 
 // answers waits until somebody listens at an address; false: the server ended, as when another program took
