@@ -271,6 +271,23 @@ func TestWriteFull(t *testing.T) {
 	}
 }
 
+// What came right before the end is given the time that the rest has, not none.
+func TestWriteAtTheEnd(t *testing.T) {
+	base := time.Unix(1_700_000_000, 0)
+	m := &memory{block: make(chan struct{})}
+	s := open(t, Options{Events: m})
+	ctx, cancel := context.WithCancel(t.Context())
+	s.Write(passesOf(base, "1", 0, 40))
+	cancel() // before Run can have looked
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	go func() { close(m.block) }()
+	<-done
+	if n := drop(s, "not_stored"); n != 0 || s.Stats().Stored != 40 {
+		t.Errorf("%d not stored and %d stored, of 40", n, s.Stats().Stored)
+	}
+}
+
 // Nothing is stored with off; rows of bursts alone with bursts; and a change counts from then on.
 func TestKeep(t *testing.T) {
 	base := time.Unix(1_700_000_000, 0)

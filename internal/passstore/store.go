@@ -175,6 +175,7 @@ func (s *Store) Run(ctx context.Context) {
 		case <-s.wake:
 			select {
 			case <-ctx.Done():
+				continue // what waits is stored as the rest is, with the time for that
 			case <-time.After(flushEvery):
 			}
 			s.flush(ctx)
