@@ -443,6 +443,28 @@ func TestWandBRun(t *testing.T) {
 	}
 }
 
+// A file may have its size before it has a byte, as on NFS: it is read once it has them.
+func TestFileThatIsAHoleFirst(t *testing.T) {
+	for name, data := range map[string][]byte{
+		"events.out.tfevents.1.n.1.0": events(begin(0), ev(1, 0, "train/loss", 1.0)),
+		"run-abc.wandb":               runFileOf(t, runInfo(0), row(0, 1, "train/step", 0.0, "train/loss", 1.0)),
+	} {
+		path := write(t, filepath.Join(t.TempDir(), name), nil)
+		f := open(t, path, Options{})
+		poll(t, f)
+		write(t, path, make([]byte, len(data)))
+		for range 2 {
+			poll(t, f)
+		}
+		if s := f.Stats(); len(f.Tags()) != 0 || s.Dropped[DroppedCorrupt] != 0 {
+			t.Errorf("%s: out of nothing: %v, %+v", name, f.Tags(), s)
+		}
+		write(t, path, data)
+		poll(t, f)
+		want(t, name, f, map[string]string{"train/loss": "0:1"})
+	}
+}
+
 // A resumed W&B run has a second directory with the same id.
 func TestResumedWandBRun(t *testing.T) {
 	root := t.TempDir()

@@ -267,6 +267,28 @@ func TestDamagedFilesAreWrittenAgain(t *testing.T) {
 	}
 }
 
+// A run's file of which the beginning is lost is not appended to: what W&B would make of it is no run.
+func TestFilesWithoutABeginning(t *testing.T) {
+	for _, left := range []string{"\x00\x00\x00\x00\x00\x00\x00\x00\x00", ":W&"} {
+		dir := t.TempDir()
+		wb := newWB(t, dir, Options{})
+		mustLog(t, wb, step("run", AxisRollout, 0, at(0), "rollout/a", 1.0))
+		mustClose(t, wb)
+		path := runFile(t, dir, "run", 0)
+		if err := os.WriteFile(path, []byte(left), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		wb = newWB(t, dir, Options{})
+		if err := wb.Log(t.Context(), step("run", AxisRollout, 1, at(1), "rollout/a", 2.0)); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v", left, err)
+		}
+		mustClose(t, wb)
+		if b, err := os.ReadFile(path); err != nil || string(b) != left {
+			t.Errorf("%q became %q, %v", left, b, err)
+		}
+	}
+}
+
 // A later attempt takes the steps of an axis from where it restarts, also when other axes went on before.
 func TestLedger(t *testing.T) {
 	r := func(axis uint8, n int64, wall float64) row { return row{place{axis, n}, wall} }

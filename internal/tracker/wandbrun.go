@@ -78,6 +78,8 @@ func readRun(path string, withItems bool) (*storedRun, error) {
 				s.damaged = c
 			}
 			continue
+		case errors.Is(err, wandbfile.ErrCut) && rd.Offset() == 0:
+			return nil, fmt.Errorf("%s: it does not begin as a run file: %w: move it away, and the run is written anew when its steps are logged again", path, err)
 		case err == io.EOF, errors.Is(err, wandbfile.ErrCut):
 			if s.end == 0 {
 				s.end = rd.Offset()

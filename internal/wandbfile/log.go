@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strings"
 )
 
 const (
@@ -225,6 +226,9 @@ func (r *Reader) header() error {
 		return r.fail(ErrCut)
 	case err != nil:
 		return r.fail(fmt.Errorf("wandbfile: read at offset 0: %w", err))
+	}
+	if string(r.chunk[:n]) == strings.Repeat("\x00", len(fileHeader)) {
+		return r.fail(ErrCut) // a hole: the file system gave the file its size before its bytes
 	}
 	if got := r.chunk[:n]; string(got) != fileHeader {
 		return r.fail(fmt.Errorf("wandbfile: not a W&B run file: it begins with %q instead of %q", got, fileHeader))

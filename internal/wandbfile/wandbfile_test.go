@@ -230,6 +230,10 @@ func TestHoles(t *testing.T) {
 	if err != io.EOF || len(damaged) != 1 || len(got) != 4 {
 		t.Errorf("hole in the middle: %d records, %v, %v", len(got), damaged, err)
 	}
+	r = NewReader(bytes.NewReader(make([]byte, len(data))), Options{})
+	if got, damaged, err = readAll(r); !errors.Is(err, ErrCut) || len(damaged) > 0 || len(got) != 0 || r.Offset() != 0 {
+		t.Errorf("nothing but a hole: %d records, %v, offset %d, %v", len(got), damaged, r.Offset(), err)
+	}
 }
 
 func TestOtherKindsAreCounted(t *testing.T) {
