@@ -164,7 +164,8 @@ export function LogLines(p: LogLinesProps) {
 }
 
 function Line({ r, whole, focus, open, onToggle }: { r: api.LogRecord; whole: boolean; focus: boolean; open: boolean; onToggle: () => void }) {
-  const lines = shownLine(r.line).split("\n");
+  const { text, facts } = useMemo(() => shownLine(r.line), [r.line]);
+  const lines = text.split("\n");
   const level = levelOf(r.level);
   return (
     <div class={`log-row${level ? ` log-${level}` : ""}${open ? " sel" : ""}`} data-line={r.id} tabIndex={focus ? 0 : -1} aria-expanded={open} role="button"
@@ -175,7 +176,7 @@ function Line({ r, whole, focus, open, onToggle }: { r: api.LogRecord; whole: bo
       <span class="log-level">{level ? <StateIcon level={level} /> : null}{r.level.toLowerCase().replace("warning", "warn").slice(0, 5)}</span>
       <span class="log-class" title={r.class ? `class: ${r.class}` : "no class"}>{r.class && <><i class="sw" style={{ "--c": `var(${lineColour("class", r.class, 0)})` }} />{r.class}</>}</span>
       <span class="log-engine" title={r.engine || r.source}>{engineNamed(r.engine)?.name ?? (r.engine || r.service)}</span>
-      <span class="log-text mono">{visible(lines[0] ?? "")}{lines.length > 1 && <span class="mut"> ⏎ {lines.length - 1} more</span>}</span>
+      <span class="log-text mono">{visible(lines[0] ?? "")}{lines.length > 1 && <span class="mut"> ⏎ {lines.length - 1} more</span>}{facts && <span class="mut"> {visible(facts)}</span>}</span>
       {r.repeat > 1 && <span class="log-repeat" title="Ray folded equal lines: the values of the others are unknown">×{grouped(r.repeat, 0)}</span>}
       {(r.rid || r.trace_id) && <span class="log-ways">{r.rid && <Link to="requests" patch={requestOf(r)} title={`the request ${r.rid} (r)`}>request</Link>}{r.trace_id && <Link to="traces" patch={{ id: r.trace_id, span: r.span_id }} title="its trace (t)">trace</Link>}</span>}
     </div>

@@ -35,9 +35,11 @@ describe("places", () => {
   });
 });
 
-test("a JSON line shows its message, and what is none shows itself", () => {
-  expect(shownLine('{"level":"INFO","message":"Decode batch"}')).toBe("Decode batch");
-  for (const l of ['{"level":"INFO"}', '{"message":""}', '{"message":"cut', "[t] plain"]) expect(shownLine(l)).toBe(l);
+test("a JSON line shows its message and what else it says, and what is none shows itself", () => {
+  expect(shownLine('{"level":"INFO","message":"Decode batch"}')).toEqual({ text: "Decode batch", facts: "" });
+  expect(shownLine('{"time":"t","message":"SPAN_CLOSED","model":"m","input_tokens":"7","time.duration_us":1200,"span_name":"http-request","trace_id":"ab","empty":"","more":{"a":1}}'))
+    .toEqual({ text: "SPAN_CLOSED", facts: "span_name=http-request time.duration_us=1200 model=m input_tokens=7" });
+  for (const l of ['{"level":"INFO"}', '{"message":""}', '{"message":"cut', "[t] plain"]) expect(shownLine(l)).toEqual({ text: l, facts: "" });
 });
 
 test("lines of one second are in order, whatever decimals their times have", () => {

@@ -63,16 +63,26 @@ export function severity(by: string, name: string): number {
   return at >= 0 ? at : name === "" ? 99 : 50;
 }
 
-/** What a row shows of a line: the message of one that is a JSON object, else the line. Unfolded, it is as it was written. */
-export function shownLine(line: string): string {
-  if (!line.startsWith("{") || !line.includes('"message"')) return line;
+/** What a row shows of a line: the message of one that is a JSON object, and what else that says; else the line.
+ * Unfolded, it is as it was written. */
+export function shownLine(line: string): { text: string; facts: string } {
+  if (!line.startsWith("{") || !line.includes('"message"')) return { text: line, facts: "" };
   try {
-    const message: unknown = (JSON.parse(line) as Record<string, unknown>)["message"];
-    return typeof message === "string" && message !== "" ? message : line;
+    const object = JSON.parse(line) as Record<string, unknown>;
+    const message = object["message"];
+    if (typeof message !== "string" || message === "") return { text: line, facts: "" };
+    const facts = Object.entries(object).filter(([k, v]) => !ELSEWHERE.has(k) && v !== "" && v !== null && typeof v !== "object");
+    const rank = (k: string) => (FIRST.indexOf(k) + FIRST.length + 1) % (FIRST.length + 1);
+    facts.sort(([a], [b]) => rank(a) - rank(b));
+    return { text: message, facts: facts.map(([k, v]) => `${k}=${String(v)}`).join(" ") };
   } catch {
-    return line; // cut, or no JSON after all
+    return { text: line, facts: "" }; // cut, or no JSON after all
   }
 }
+
+/** What stands in a column of its own or leads elsewhere, and what tells most: a span that closed is its name and time. */
+const ELSEWHERE = new Set(["message", "time", "timestamp", "level", "target", "file", "line", "trace_id", "span_id", "parent_id", "request_id", "x_request_id", "version", "method"]);
+const FIRST = ["span_name", "time.duration_us"];
 
 export function levelOf(level: string): api.Level | "" {
   const l = level.toLowerCase();

@@ -234,7 +234,7 @@ function Histogram({ res, by, window: w, classes }: { res: Resource<api.Envelope
         </span>
         <span class="sp" />
         <StaleNote res={res} />
-        <span class="cloud-legend">{series.slice(0, 12).map((s) => <span key={s.name} class="quiet"><i class="sw" style={{ "--c": `var(${s.color})` }} />{nameOf(by, s.name)} <span class="mut">{grouped(s.total, 0)}</span></span>)}</span>
+        <span class="cloud-legend">{series.filter((s) => by !== "class" || !chips.some(([k]) => k === s.name)).slice(0, 12).map((s) => <span key={s.name} class="quiet"><i class="sw" style={{ "--c": `var(${s.color})` }} />{nameOf(by, s.name)} <span class="mut">{grouped(s.total, 0)}</span></span>)}</span>
       </header>
       <LoadingBar on={res.loading} />
       <div class="log-bars">
