@@ -59,7 +59,7 @@ func TestManyTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := &narrow{Events: es, most: 4 << 10}
-	st := New(events, Options{Now: now})
+	st := New(events, Options{Now: now, Budget: time.Hour})
 	for _, order := range []Order{Newest, Slowest} {
 		res := find(t, st, "{}", func(q *Query) { q.Limit, q.Order, q.SpansPerTrace = MaxTraces, order, MaxMatched })
 		if len(res.Traces) != MaxTraces || res.Partial != "" {

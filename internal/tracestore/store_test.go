@@ -86,7 +86,7 @@ func store(t *testing.T) *Store {
 	if sharedErr != nil {
 		t.Fatal(sharedErr)
 	}
-	return New(shared, Options{Now: now})
+	return New(shared, Options{Now: now, Budget: time.Hour})
 }
 
 func readOTLP(path string) ([]span.Span, error) {
