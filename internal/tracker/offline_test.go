@@ -270,6 +270,47 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// A run that goes on, and ends, while the client uploads it is uploaded again, although the client marks it at its end.
+func TestSyncBesideARunThatGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	calls := fakeWandb(t, `echo "$@" >> $out/calls; while ! test -e $3/../go; do sleep 0.01; done; for f in $3/*.wandb; do : > $f.synced; done`)
+	live := func(n int64) {
+		wb := newWB(t, dir, Options{})
+		mustLog(t, wb, step("run", AxisRollout, n, at(int(n)), "rollout/a", 1.0))
+		mustClose(t, wb)
+	}
+	live(0)
+	s, err := NewSyncer(SyncConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		n, err := s.Sync(context.Background())
+		if n != 1 {
+			err = errors.Join(err, fmt.Errorf("%d were uploaded", n))
+		}
+		done <- err
+	}()
+	for deadline := time.Now().Add(time.Minute); calls()[0] == ""; time.Sleep(time.Millisecond) { // until the program runs
+		if time.Now().After(deadline) {
+			t.Fatal("the program was not started")
+		}
+	}
+	live(1)
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		if n, err := s.Sync(context.Background()); n != want || err != nil {
+			t.Errorf("uploaded %d, %v; want %d", n, err, want)
+		}
+	}
+}
+
 func TestSyncFails(t *testing.T) {
 	dir := t.TempDir()
 	calls := fakeWandb(t, `echo "$@" >> $out/calls; echo "no route to host"; exit 3`)

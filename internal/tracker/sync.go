@@ -103,7 +103,8 @@ func (s *Syncer) Sync(ctx context.Context) (int, error) {
 		if run.whole {
 			size = -size // ended: once more, even with no new row
 		}
-		if s.done[path] == size || run.whole && newer(path+syncedSuffix, path) {
+		// The client's mark says nothing of a run that went on while the client was at it: what was uploaded here counts.
+		if done, here := s.done[path]; here && done == size || !here && run.whole && newer(path+syncedSuffix, path) {
 			continue
 		}
 		started++
