@@ -67,6 +67,31 @@ export async function until(what, f, ms = 30_000) {
   throw new Error(`waited ${ms / 1000} s for ${what}; last: ${last}`);
 }
 
+/** Reads until it has said the same for half a second, and gives that: what was asked for before may still come. */
+export async function settled(what, read) {
+  let last, same = 0;
+  return until(what, async () => {
+    const now = await read();
+    same = now && now === last ? same + 1 : 0;
+    last = now;
+    return same >= 3 && now;
+  });
+}
+
+/** Presses and drags from one place of a box to others, shares of it, until the address fits. */
+export async function drag(page, target, url, ...places) {
+  return until(`a drag that leads to ${url}`, async () => {
+    const b = await target.boundingBox();
+    if (!b) return false;
+    const [[x0, y0], ...more] = places.map(([x, y]) => [b.x + b.width * x, b.y + b.height * y]);
+    await page.mouse.move(x0, y0);
+    await page.mouse.down();
+    for (const [x, y] of more) await page.mouse.move(x, y, { steps: 4 });
+    await page.mouse.up();
+    return page.waitForURL(url, { timeout: 5_000 }).then(() => true, () => false);
+  }, 60_000);
+}
+
 /** Controls without a name and pictures without words, of the page as it is. */
 export function unnamed(page) {
   return page.evaluate(() => {

@@ -2,7 +2,7 @@
 // line unfolded, the tail, and the ways to the request and the engine.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { launch, until } from "./browser.mjs";
+import { drag, launch, until } from "./browser.mjs";
 import { hex, sendLines, someEngine, stampOf, visitor } from "./events.mjs";
 
 const base = (process.env.BASE_URL ?? "").replace(/\/$/, "");
@@ -53,14 +53,7 @@ describe("logs", { skip }, () => {
       await page.waitForURL(/by=engine/);
       await page.locator(".log-histogram .cloud-legend", { hasText: engine.name }).waitFor();
 
-      const canvas = page.locator(".log-histogram canvas");
-      const b = await canvas.boundingBox();
-      await page.mouse.move(b.x + b.width * 0.8, b.y + 40);
-      await page.mouse.down();
-      await page.mouse.move(b.x + b.width * 0.9, b.y + 45, { steps: 4 });
-      await page.mouse.move(b.x + b.width * 0.97, b.y + 45, { steps: 4 });
-      await page.mouse.up();
-      await page.waitForURL(/from=.*to=/);
+      await drag(page, page.locator(".log-histogram canvas"), /from=.*to=/, [0.8, 0.5], [0.9, 0.55], [0.97, 0.55]);
       await page.goBack();
       await page.waitForURL(/range=15m/);
     }));

@@ -2,7 +2,7 @@
 // any console error, page error, failed answer or request to another origin.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { launch, overflow, unnamed, until } from "./browser.mjs";
+import { drag, launch, overflow, unnamed, until } from "./browser.mjs";
 
 const base = (process.env.BASE_URL ?? "").replace(/\/$/, "");
 const skip = base ? false : "BASE_URL names no server";
@@ -75,21 +75,18 @@ for (const theme of ["dark", "light"]) {
     test("Overview: hover, zoom by drag and back, range picker, table behind a chart", () => on(theme, "/?range=15m", async ({ page, shot }) => {
       await loaded(page);
       const over = page.locator(".golden .u-over").first();
-      const box = await over.boundingBox();
-      const y = box.y + box.height / 2;
-      await page.mouse.move(box.x + box.width * 0.6, y);
-      await page.mouse.move(box.x + box.width * 0.62, y);
-      await page.locator(".tip").waitFor();
+      // What comes in above may still move the chart from under the pointer.
+      await until("the cursor's numbers", async () => {
+        const b = await over.boundingBox();
+        await page.mouse.move(b.x + b.width * 0.6, b.y + b.height / 2);
+        await page.mouse.move(b.x + b.width * 0.62, b.y + b.height / 2);
+        return page.locator(".tip").waitFor({ timeout: 2_000 }).then(() => true, () => false);
+      });
       const times = await page.locator(".golden .at").allInnerTexts();
       assert.ok(times.every((t) => /\d\d:\d\d/.test(t)), `the cursor is on all charts: ${times}`);
       await shot(`hover-${theme}`);
 
-      await page.mouse.move(box.x + box.width * 0.3, y);
-      await page.mouse.down();
-      await page.mouse.move(box.x + box.width * 0.5, y, { steps: 4 });
-      await page.mouse.move(box.x + box.width * 0.7, y, { steps: 4 });
-      await page.mouse.up();
-      await page.waitForURL(/from=.*to=/);
+      await drag(page, over, /from=.*to=/, [0.3, 0.5], [0.5, 0.5], [0.7, 0.5]);
       await loaded(page);
       await over.dblclick();
       await page.waitForURL(/range=15m/);
@@ -133,9 +130,12 @@ for (const theme of ["dark", "light"]) {
 
       for (const [keys, path] of [["a", "/alerts"], ["x", "/explore"], ["e", "/engines"], ["o", "/"]]) {
         await page.evaluate(() => document.activeElement?.blur());
-        await page.keyboard.press("g");
-        await page.keyboard.press(keys);
-        await until(path, () => new URL(page.url()).pathname === path);
+        // The second key counts only soon after the first.
+        await until(path, async () => {
+          await page.keyboard.press("g");
+          await page.keyboard.press(keys);
+          return page.waitForURL((u) => u.pathname === path, { timeout: 3_000 }).then(() => true, () => false);
+        });
       }
       await loaded(page);
       await page.keyboard.press("w");
@@ -156,10 +156,10 @@ for (const theme of ["dark", "light"]) {
       await shot(`engines-${theme}`);
       const head = page.locator('table[aria-label="engines"] .th', { hasText: "Engine" }).first();
       await head.click();
-      assert.equal(await page.locator('th[aria-sort="ascending"]').count(), 1);
+      await until("the first by name", async () => (await page.locator('th[aria-sort="ascending"]').count()) === 1);
       await head.click();
-      assert.equal(await page.locator('th[aria-sort="descending"]').count(), 1);
-      assert.match(page.url(), /sort=-engine/);
+      await until("the last by name", async () => (await page.locator('th[aria-sort="descending"]').count()) === 1);
+      await page.waitForURL(/sort=-engine/);
 
       const first = rows(page, "engines").first();
       const name = await first.locator("a").innerText();

@@ -2,7 +2,7 @@
 // point to the requests of its window, from a request to its spans, its log lines, its engine, its sample.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { launch, until } from "./browser.mjs";
+import { drag, launch, until } from "./browser.mjs";
 import { api, pdTrace, sendLines, sendTrace, someEngine, stampOf, visitor } from "./events.mjs";
 
 const base = (process.env.BASE_URL ?? "").replace(/\/$/, "");
@@ -113,18 +113,13 @@ describe("requests", { skip }, () => {
     await some(page);
     const canvas = page.locator(".request-cloud canvas");
     await until("the cloud is drawn", async () => /\d+ requests/.test(await canvas.getAttribute("aria-label")));
-    await page.waitForTimeout(300);
-    const b = await canvas.boundingBox();
-    await page.mouse.move(b.x + b.width * 0.45, b.y + 12);
-    await page.mouse.down();
-    await page.mouse.move(b.x + b.width * 0.8, b.y + b.height * 0.4, { steps: 4 });
-    await page.mouse.move(b.x + b.width * 0.97, b.y + b.height * 0.75, { steps: 4 });
-    await page.mouse.up();
-    await page.waitForURL(/from=.*to=/);
+    await drag(page, canvas, /from=.*to=/, [0.45, 0.06], [0.8, 0.4], [0.97, 0.75]);
     assert.match(query(page).get("q") ?? "", /ttft>=.*ttft<=/);
-    await page.goBack();
-    await page.goBack();
-    await until("the whole again", () => query(page).get("range") === "15m" && !query(page).get("q"));
+    await until("the whole again", async () => {
+      if (query(page).get("range") === "15m" && !query(page).get("q")) return true;
+      await page.goBack();
+      return false;
+    });
     await page.locator('select[aria-label="vertical"]').selectOption("e2e");
     await page.locator('select[aria-label="horizontal"]').selectOption("completion_tokens");
     await page.waitForURL(/x=completion_tokens/);

@@ -7,7 +7,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { launch, until } from "./browser.mjs";
+import { launch, settled, until } from "./browser.mjs";
 
 const binary = process.env.ROLLSCOPE ?? "";
 const dir = mkdtempSync(join(tmpdir(), "rollscope-sources-"));
@@ -58,17 +58,6 @@ async function both(view, ask, more = {}) {
     }
   }
   return out;
-}
-
-/** A text that stays what it is for a while. */
-async function settled(what, read) {
-  let last, same = 0;
-  return until(what, async () => {
-    const now = await read();
-    same = now && now === last ? same + 1 : 0;
-    last = now;
-    return same >= 3 && now;
-  });
 }
 
 /** Of a part of the canvas: its size in pixels and the colours in it. */

@@ -446,7 +446,7 @@ describe("the timeline's page", { skip }, () => {
     assert.equal(await hash("from"), null);
   }));
 
-  test("tooltips of rows, spans and clusters", () => on("step", async ({ page, at, rest }) => {
+  test("tooltips of rows, spans and clusters", () => on("step", async ({ page, at, rest, frames }) => {
     await page.mouse.move(...(await at(40, y(3))));
     await page.locator(".tl-tip", { hasText: /sample #\d+, group \d+/ }).waitFor();
     await page.mouse.move(...(await at(LABEL + 500, y(3))));
@@ -463,14 +463,14 @@ describe("the timeline's page", { skip }, () => {
     const found = await (async () => {
       for (let x = LABEL + 20; x < LABEL + 700; x += 4) {
         await page.mouse.move(...(await at(x, y(1))));
-        await page.waitForTimeout(16);
+        await frames();
         if (await page.locator(".tl-tip", { hasText: /^\d+ events/ }).count()) return true;
       }
       return false;
     })();
     assert.ok(found, "a cluster says how many events it holds");
     await page.mouse.move(...(await at(LABEL + 300, 50)));
-    assert.equal(await page.locator(".tl-tip").count(), 0);
+    await page.locator(".tl-tip").waitFor({ state: "detached" });
   }));
 
   test("a sample: facts, spans, requests, phases, reward, metadata, texts", () => on("step", async ({ page, rest, hash, click, canvas, said, picture }) => {

@@ -77,6 +77,8 @@ function tools(page) {
     hash: async (key) => new URLSearchParams(new URL(page.url()).hash.slice(1)).get(key),
     /** Until the address and the numbers have followed: timers of the page come in their order, however slow it is. */
     rest: () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(() => setTimeout(done, 170)), 10)))),
+    /** Until what the last event asked for is drawn, however slow the machine is. */
+    frames: () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))),
     /** A number for the picture of a part of the canvas, of CSS pixels. */
     picture: (x = LABEL, y = TOP, w = 900, h = 500) => page.evaluate(([x0, y0, w0, h0]) => {
       const c = document.querySelector(".tl-draw");
