@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rollscope/rollscope/internal/event"
 )
@@ -206,5 +210,21 @@ func writeAndKill(t *testing.T, dir string, base time.Time, next int, how string
 		t.Fatalf("the writer: %v", err)
 	}
 	_ = cmd.Wait()
+	// The store's process, if it is left, ends when it notices, which takes it as long as the machine lets it.
+	eventually(t, "nobody has the store", func() bool { return unlocked(t, filepath.Join(dir, "events", "flock.lock")) })
 	return acked
+}
+
+// unlocked reports whether no process holds the lock of a store.
+func unlocked(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // and with it the lock
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
