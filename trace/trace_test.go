@@ -455,6 +455,27 @@ func TestConcurrent(t *testing.T) {
 	equal(t, int64(len(c.Events()))+c.Dropped(), int64(2+8*100*3))
 }
 
+// TestSpanThatEndsMeanwhile is for the race detector: a span may end while others begin below it.
+func TestSpanThatEndsMeanwhile(t *testing.T) {
+	var tr Tracer
+	for range 50 {
+		c := NewCarrier(0, nil)
+		ctx, root := tr.Start(context.Background(), c, "root")
+		var wg sync.WaitGroup
+		wg.Go(root.End)
+		wg.Go(func() {
+			_, s := tr.Start(ctx, nil, "below")
+			s.End()
+			_, s = tr.Start(context.Background(), root, "on it")
+			s.End()
+			tr.Event(ctx, nil, "event")
+		})
+		wg.Wait()
+		equal(t, len(c.Events()), 7)
+	}
+	noErrors(t, &tr)
+}
+
 func BenchmarkSpan(b *testing.B) {
 	tr := Tracer{MaxEvents: 1 << 62}
 	ctx := context.Background()

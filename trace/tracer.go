@@ -256,8 +256,8 @@ func (t *Tracer) Start(ctx context.Context, target Target, name string, attrs ..
 	switch target := target.(type) {
 	case nil:
 		if around != nil {
-			for _, r := range around.records {
-				begin(Handle{Carrier: r.carrier})
+			for i := range around.records {
+				begin(Handle{Carrier: around.records[i].carrier})
 			}
 		}
 	case *Carrier: // the usual one, without a list
@@ -278,7 +278,8 @@ func (s *Span) TraceHandles() []Handle {
 		return nil
 	}
 	out := make([]Handle, 0, len(s.records))
-	for _, r := range s.records {
+	for i := range s.records {
+		r := &s.records[i]
 		h := Handle{Carrier: r.carrier, ParentSpanID: r.spanID}
 		if r.spanID == "" {
 			h.ParentSpanID = r.base
@@ -458,8 +459,8 @@ func (t *Tracer) orAround(target Target, around *Span) []Handle {
 	}
 	var out []Handle
 	if around != nil {
-		for _, r := range around.records {
-			out = append(out, Handle{Carrier: r.carrier})
+		for i := range around.records {
+			out = append(out, Handle{Carrier: around.records[i].carrier})
 		}
 	}
 	return out
