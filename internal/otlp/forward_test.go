@@ -375,6 +375,54 @@ func TestQueueFull(t *testing.T) {
 	}
 }
 
+// TestQueueFullWhileSending drops the segment of a batch that is being sent. It is lost only when it does not
+// arrive, and what is counted stays so.
+func TestQueueFullWhileSending(t *testing.T) {
+	for _, arrives := range []bool{true, false} {
+		q, err := openQueue(t.TempDir(), 256<<10, []string{"a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.close()
+		r, n := q.readers[0], int64(0)
+		put := func(times int) {
+			for range times {
+				if err := q.append(traceRecord, 2, make([]byte, 10<<10)); err != nil {
+					t.Fatal(err)
+				}
+				n += 2
+			}
+		}
+		put(3)
+		b, err := r.next(t.Context(), 1<<20, 2)
+		if err != nil || b.items != 4 {
+			t.Fatal(b.items, err)
+		}
+		put(40)
+		before, _ := r.gone()
+		if waiting, _ := r.waiting(); before == 0 || before+waiting+4 != n {
+			t.Errorf("while 4 are sent %d of %d are lost and %d wait", before, n, waiting)
+		}
+		want := before
+		if arrives {
+			if err := r.ack(b); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			want += 4
+		}
+		if b, err = r.next(t.Context(), 1, 1); err != nil || b.items != 2 {
+			t.Fatal(b.items, err)
+		}
+		if err := r.ack(b); err != nil {
+			t.Fatal(err)
+		}
+		if after, _ := r.gone(); after != want {
+			t.Errorf("arrives %v: %d are lost, then %d, want %d", arrives, before, after, want)
+		}
+	}
+}
+
 // TestQueueDamage goes on behind what cannot be read, and counts it.
 func TestQueueDamage(t *testing.T) {
 	for name, damage := range map[string]func(path string, data []byte) error{

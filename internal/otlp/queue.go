@@ -58,7 +58,9 @@ type reader struct {
 	q      *queue
 	at     position // acknowledged up to here
 	passed int64    // items of at's segment before at
-	lost   int64    // items that went before they were read
+	lost   int64    // items that went before they were read; it only grows
+	out    int64    // items of the batch that is being sent, from at on
+	adrift int64    // those of one whose segment went meanwhile: lost, unless they arrive
 	broken int64    // segments whose rest could not be read
 }
 
@@ -217,9 +219,10 @@ func (q *queue) shrink() {
 		for _, r := range q.readers {
 			if r.at.segment <= first.id {
 				if r.at.segment == first.id {
-					r.lost += first.items - r.passed
+					r.lost += first.items - r.passed - r.out
+					r.adrift += r.out
 				}
-				r.at, r.passed = position{q.segments[1].id, 0}, 0
+				r.at, r.passed, r.out = position{q.segments[1].id, 0}, 0, 0
 			}
 		}
 		total -= first.size
@@ -247,6 +250,8 @@ func (r *reader) next(ctx context.Context, maxBytes, maxCount int) (batch, error
 			r.q.mu.Unlock()
 			return batch{}, errQueueClosed
 		}
+		r.lost += r.adrift // the batch before was given up
+		r.out, r.adrift = 0, 0
 		at, end, last := r.at, int64(0), false
 		for i, s := range r.q.segments {
 			if s.id == at.segment {
@@ -258,6 +263,9 @@ func (r *reader) next(ctx context.Context, maxBytes, maxCount int) (batch, error
 		if at.offset < end {
 			b, err := r.read(at, end, maxBytes, maxCount)
 			if err == nil {
+				if !r.sending(b) {
+					continue
+				}
 				return b, nil
 			}
 			r.skip(at, !errors.Is(err, os.ErrNotExist))
@@ -273,6 +281,18 @@ func (r *reader) next(ctx context.Context, maxBytes, maxCount int) (batch, error
 		case <-wake:
 		}
 	}
+}
+
+// sending notes that a batch is under way; false when its segment has gone since it was read, and it counts as
+// lost.
+func (r *reader) sending(b batch) bool {
+	r.q.mu.Lock()
+	defer r.q.mu.Unlock()
+	if r.at != b.from {
+		return false
+	}
+	r.out = int64(b.items)
+	return true
 }
 
 // skip goes to the next segment.
@@ -366,9 +386,8 @@ func (r *reader) ack(b batch) error {
 		r.at = b.to
 		r.passed += int64(b.items)
 		q.shrink()
-	} else if r.at.segment > b.to.segment {
-		r.lost -= int64(b.items) // it was read after all
 	}
+	r.out, r.adrift = 0, 0 // it was read after all
 	return r.save()
 }
 
