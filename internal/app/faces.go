@@ -23,6 +23,7 @@ type faces struct {
 	engine    promql.QueryEngine
 	logger    *slog.Logger
 	now       atomic.Pointer[face]
+	recalled  []byte // of an archive: what [faces.recall] used last
 }
 
 // face is the faces of one configuration.

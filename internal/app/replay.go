@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,9 +37,12 @@ type ArchiveOptions struct {
 // Archive is a finished run's directory behind the same API as a running recorder's.
 type Archive struct {
 	store    *metricstore.Archive
+	faces    *faces
 	rollouts *rollouts
 	events   *eventArchive // nil: none
 	api      *api.API
+	// forgotten says why what the recorder's configuration said cannot be used, "" when it is.
+	forgotten atomic.Pointer[string]
 }
 
 // OpenArchive opens a data directory to read; nothing in it changes.
@@ -55,30 +60,54 @@ func OpenArchive(ctx context.Context, o ArchiveOptions) (*Archive, error) {
 	}
 	faces := newFaces(store.Queryable(), store.Engine(), o.Logger)
 	faces.use(signal.Default(), nil, nil)
+	a := &Archive{store: store, faces: faces}
+	a.recall(o.Logger)
 	index, err := openIndexOf(store.Dir(), o.Logger)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	runs := newRollouts(index, openKept(store.Dir(), o.Logger))
+	a.rollouts = runs
 	events, err := openEventArchive(ctx, store.Dir(), o.Events, o.Logger)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	a.events = events
 	options := api.Options{
 		Mode: api.ModeArchive, Version: o.Version, Dir: store.Dir(), Logger: o.Logger,
 		Registerer: registry, Gatherer: registry, Hosts: o.hosts, Access: o.access,
 		Reader: api.NewStoreReader(faces.reader), Catalog: faces, Boards: faces,
 		Prometheus: api.Prometheus{Engine: store.Engine(), Queryable: store.Queryable(), Archive: store, Started: time.Now()},
 		Rollouts:   runs, Timelines: runs,
-		Notices: func() []api.Warning { return append(api.FromNotices(store.Notices()), events.notices()...) },
-		UI:      ui,
+		Notices: func() []api.Warning {
+			return slices.Concat(api.FromNotices(store.Notices()), events.notices(), a.notices())
+		},
+		UI: ui,
 	}
 	events.face(&options, metricsSource{store.Queryable(), store.Engine(), faces.reader})
-	a, err := api.New(options)
-	if err != nil {
+	if a.api, err = api.New(options); err != nil {
 		return nil, errors.Join(err, events.close(), store.Close())
 	}
-	return &Archive{store: store, rollouts: runs, events: events, api: a}, nil
+	return a, nil
+}
+
+// recall reads what the recorder's configuration said of engines, signals and boards.
+func (a *Archive) recall(logger *slog.Logger) {
+	words := ""
+	if err := a.faces.recall(a.store.Dir()); err != nil {
+		words = err.Error()
+	}
+	if last := a.forgotten.Swap(&words); words != "" && (last == nil || *last != words) {
+		logger.Warn("The names of engines and the signals and boards that the recorder had cannot be read; the built-in ones are shown.", "err", words)
+	}
+}
+
+// notices are what to know of what is shown.
+func (a *Archive) notices() []api.Warning {
+	if words := *a.forgotten.Load(); words != "" {
+		return []api.Warning{{Code: "meaning", Message: "names of engines, signals and boards are not those of the recorder: " + words, Where: meaningIn(a.store.Dir())}}
+	}
+	return nil
 }
 
 // openIndexOf opens the rollouts of a data directory to read; a directory without any has none.
@@ -89,6 +118,7 @@ func openIndexOf(dir string, logger *slog.Logger) (*rolloutstore.Store, error) {
 // refresh looks again at a directory that another process still writes. Events are looked at when they are
 // asked for.
 func (a *Archive) refresh(ctx context.Context, logger *slog.Logger) error {
+	a.recall(logger)
 	err := a.store.Refresh(ctx)
 	index, openErr := openIndexOf(a.store.Dir(), logger)
 	if openErr == nil {

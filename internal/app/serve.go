@@ -325,6 +325,9 @@ func (r *recorder) apply(cfg *config.Config) error {
 		return back(err)
 	}
 	r.faces.use(cat, boards, cfg.Rollscope.Engines)
+	if err := keepMeaning(r.store.Dir(), cfg); err != nil { // recording does not depend on it
+		r.log.Warn("The names of engines, the signals and the boards of the configuration could not be kept beside the recording; who opens it later sees the built-in ones.", "err", err)
+	}
 	r.config.Store(cfg)
 	return nil
 }

@@ -1,0 +1,119 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rollscope/rollscope/internal/config"
+	"github.com/rollscope/rollscope/internal/dashboard"
+)
+
+// A configuration says what recorded series mean: which engine is called what and has which role, which
+// signals there are beside the built-in ones, and on which boards. That part of it is kept beside the
+// recording, so that who opens it later sees what its recorder showed. It is YAML and a configuration by
+// itself:
+//
+//	rollscope:
+//	  signals: [...]
+//	  engines: [...]   # also those that were named earlier and are no longer
+//	  boards: [...]
+//
+// It is replaced as a whole when it changes.
+
+type meaning struct {
+	Rollscope meaningParts `yaml:"rollscope"`
+}
+
+type meaningParts struct {
+	Signals []config.Signal `yaml:"signals,omitempty"`
+	Engines []config.Engine `yaml:"engines,omitempty"`
+	Boards  []config.Board  `yaml:"boards,omitempty"`
+}
+
+const (
+	maxMeaning = 4 << 20 // bytes
+	// maxNamedEngines bounds what is kept of engines that are no longer in the configuration.
+	maxNamedEngines = 10_000
+)
+
+func meaningIn(dir string) string { return filepath.Join(dir, "rollscope", "state", "meaning.yaml") }
+
+// keepMeaning writes that part of a configuration beside the recording in dir.
+func keepMeaning(dir string, cfg *config.Config) error {
+	path := meaningIn(dir)
+	m := meaning{meaningParts{cfg.Rollscope.Signals, slices.Clone(cfg.Rollscope.Engines), cfg.Rollscope.Boards}}
+	before, err := readMeaning(path)
+	if err == nil && before != nil {
+		for _, e := range before.Rollscope.Engines {
+			again := slices.ContainsFunc(m.Rollscope.Engines, func(x config.Engine) bool { return x.Instance == e.Instance })
+			if !again && len(m.Rollscope.Engines) < maxNamedEngines {
+				m.Rollscope.Engines = append(m.Rollscope.Engines, e)
+			}
+		}
+	} // one that cannot be read is written anew
+	if before == nil && err == nil && len(m.Rollscope.Signals)+len(m.Rollscope.Engines)+len(m.Rollscope.Boards) == 0 {
+		return nil
+	}
+	text, err := yaml.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if before != nil && bytes.Equal(before.Text, text) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// readMeaning reads it; nil where none was kept.
+func readMeaning(path string) (*config.Config, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxMeaning+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxMeaning {
+		return nil, fmt.Errorf("%s: more than %d bytes cannot be a part of a configuration", path, maxMeaning)
+	}
+	return config.Load(text, path)
+}
+
+// recall has faces show the recording in dir as its recorder does. What was kept and cannot be used is an
+// error, and what was shown before stays.
+func (f *faces) recall(dir string) error {
+	cfg, err := readMeaning(meaningIn(dir))
+	if cfg == nil || err != nil || bytes.Equal(cfg.Text, f.recalled) {
+		return err
+	}
+	cat, err := catalogOf(cfg)
+	if err != nil {
+		return err
+	}
+	boards, err := dashboard.Custom(cat, cfg.Rollscope.Boards)
+	if err != nil {
+		return fmt.Errorf("%s: %w", cfg.Path, err)
+	}
+	f.use(cat, boards, cfg.Rollscope.Engines)
+	f.recalled = cfg.Text
+	return nil
+}
