@@ -182,12 +182,24 @@ func TestArchiveNeverShowsLess(t *testing.T) {
 	}
 }
 
+// renewNow has one new view made, whatever the directory's mark: the test says when.
+func renewNow(t *testing.T, f *followedEvents) {
+	t.Helper()
+	f.mu.Lock()
+	f.making = make(chan struct{})
+	f.all.Add(1)
+	mark := f.now.mark
+	f.mu.Unlock()
+	f.renew(t.Context(), mark+1)
+}
+
 // Who is in the middle of an answer gets the rest of it from where it began.
 func TestArchiveKeepsAViewThatIsUsed(t *testing.T) {
 	dir := t.TempDir()
 	w := writerOf(t, dir)
 	writeLines(t, w, 0, 3000)
 	a := followOf(t, dir)
+	a.events.lookAfter = time.Hour // of old views one is kept: how many are made is the test's
 	began, goOn, rows := make(chan struct{}), make(chan struct{}), 0
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -204,7 +216,10 @@ func TestArchiveKeepsAViewThatIsUsed(t *testing.T) {
 	})
 	<-began
 	writeLines(t, w, 3000, 3100)
-	until(t, "what was written shows", func() bool { n, _ := linesIn(t, a.events); return n == 3100 })
+	renewNow(t, a.events)
+	if n, _ := linesIn(t, a.events); n != 3100 {
+		t.Errorf("%d lines in a view of 3100", n)
+	}
 	close(goOn)
 	wg.Wait()
 	if rows != 3000 {
@@ -224,7 +239,18 @@ func TestArchiveThatCannotBeReadAgain(t *testing.T) {
 		t.Fatalf("notices: %+v", n)
 	}
 	open := a.events.open
-	a.events.open = func(context.Context) (*eventstore.Store, error) { return nil, errors.New("no more links") }
+	reopen := func(with func(context.Context) (*eventstore.Store, error)) { // while no view is being made
+		t.Helper()
+		until(t, "no view is being made", func() bool {
+			a.events.mu.Lock()
+			defer a.events.mu.Unlock()
+			if a.events.making == nil {
+				a.events.open = with
+			}
+			return a.events.making == nil
+		})
+	}
+	reopen(func(context.Context) (*eventstore.Store, error) { return nil, errors.New("no more links") })
 	writeLines(t, w, 10, 20)
 	until(t, "it is told", func() bool {
 		if n, _ := linesIn(t, a.events); n != 10 {
@@ -237,7 +263,7 @@ func TestArchiveThatCannotBeReadAgain(t *testing.T) {
 	if st := f.Status(); st.AsOf == nil || st.State != eventstore.StateReadOnly || st.Reason != "it was opened to be read; it could not be read again: no more links" {
 		t.Errorf("%+v", st)
 	}
-	a.events.open = open
+	reopen(open)
 	until(t, "it recovers", func() bool { n, _ := linesIn(t, a.events); return n == 20 && len(a.notices()) == 0 })
 }
 

@@ -224,7 +224,8 @@ func (p *passPart) run(ctx context.Context) error {
 	}
 }
 
-// reopen opens the sources of the configuration in force. When that is not possible, those before it go on.
+// reopen opens the sources of the configuration in force. When that is not possible, those before it go on. A
+// configuration that comes meanwhile has its own change announced, and stays the one to be opened.
 func (p *passPart) reopen() {
 	p.mu.Lock()
 	f, before := p.cfg, p.opened
@@ -233,7 +234,12 @@ func (p *passPart) reopen() {
 	next, err := openPassBus(&f, p.flags, p, p.log)
 	if err != nil {
 		p.log.Error("the sources of forward passes were not taken over; those before go on", "err", err)
-		p.note("passes_config", fmt.Sprintf("forward_passes was not taken over, what it was before stays in force: %v", err))
+		p.mu.Lock()
+		if reflect.DeepEqual(p.cfg, f) { // with the note: who applies what was before takes it back
+			p.cfg = before
+			p.noteLocked("passes_config", fmt.Sprintf("forward_passes was not taken over, what it was before stays in force: %v", err))
+		}
+		p.mu.Unlock()
 		f = before
 		if next, err = openPassBus(&f, p.flags, p, p.log); err != nil {
 			p.log.Error("and those before could not be opened again", "err", err)
@@ -242,13 +248,18 @@ func (p *passPart) reopen() {
 	}
 	p.store.Configure(passstore.Keep(f.Keep), f.RetentionTime(), f.Burst.PerHour)
 	p.mu.Lock()
-	p.now, p.cfg, p.opened = next, f, f
+	p.now, p.opened = next, f
 	p.mu.Unlock()
 }
 
 func (p *passPart) note(code, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.noteLocked(code, message)
+}
+
+// noteLocked is note under the lock.
+func (p *passPart) noteLocked(code, message string) {
 	p.notes = append(p.notes, api.Warning{Code: code, Message: message, Where: "forward_passes", Hint: "see docs/fpm.md"})
 }
 

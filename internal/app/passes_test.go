@@ -363,3 +363,57 @@ func TestBurstOfAnAlert(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 }
+
+// onLog calls a function when something is logged as an error.
+type onLog struct {
+	slog.Handler
+	call func()
+}
+
+func (h onLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h onLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelError {
+		h.call()
+	}
+	return nil
+}
+
+// A configuration that comes while the one before it is found not to work is not lost, and nothing is said of the
+// one that nobody wants any more.
+func TestConfigurationWhileSourcesAreOpened(t *testing.T) {
+	text := func(port string) string {
+		return "  forward_passes:\n    keep: bursts\n    zmq: [{endpoint: \"tcp://127.0.0.1:" + port + "\"}]\n"
+	}
+	load := func(text string) *config.Config {
+		t.Helper()
+		cfg, err := config.Load([]byte("rollscope:\n"+text), "rollscope.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	for name, port := range map[string]string{"another one": "11", "the one before": "9"} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := passRig(t, text("9"))
+			apply := func(cfg *config.Config) {
+				if err := p.apply(cfg); err != nil {
+					t.Error(err)
+				}
+			}
+			p.log = slog.New(onLog{Handler: slog.DiscardHandler, call: func() { apply(load(text(port))) }})
+			apply(load(text("9") + "    relay: {bind: \"tcp://203.0.113.1:9\", namespace: ns, component: c}\n"))
+			<-p.changes
+			p.reopen() // finds that it does not work, and hears of the next one
+			<-p.changes
+			p.log = slog.New(slog.DiscardHandler)
+			p.reopen()
+			if s := p.Status().Sources; len(s) != 1 || s[0].Name != "tcp://127.0.0.1:"+port {
+				t.Errorf("sources %+v", s)
+			}
+			if n := p.notices(); len(n) != 0 {
+				t.Errorf("it is said %+v", n)
+			}
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -81,10 +82,15 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if o.mode == "" {
 		o.mode = api.ModeLive
 	}
+	// A SIGHUP that nobody takes ends the process, also while it starts and while it stops: it is taken from here on,
+	// and never given back.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
 	r, err := openRecorder(ctx, o)
 	if err != nil {
 		return err
 	}
+	r.hup = hup
 	return r.run(ctx)
 }
 
@@ -103,9 +109,11 @@ type recorder struct {
 	events   *eventPart
 	passes   *passPart
 	started  time.Time
+	hup      <-chan os.Signal // asks for a reload
 
-	config   atomic.Pointer[config.Config]
-	stopping atomic.Bool
+	config    atomic.Pointer[config.Config]
+	reloading sync.Mutex // requests and SIGHUP ask for it: one at a time, so that no two halves are in force
+	stopping  atomic.Bool
 }
 
 // openRecorder opens the parts in the order in which a failure costs least: the configuration, the
@@ -334,6 +342,8 @@ func (r *recorder) apply(cfg *config.Config) error {
 
 // reload reads the configuration file again.
 func (r *recorder) reload() error {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
 	old := r.config.Load()
 	cfg, err := r.opts.loadConfig()
 	if err == nil {
@@ -400,14 +410,11 @@ func (r *recorder) tick(ctx context.Context) error {
 
 // hangups reloads on SIGHUP.
 func (r *recorder) hangups(ctx context.Context) error {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-hup:
+		case <-r.hup:
 			_ = r.reload() // it has logged why not
 		}
 	}
