@@ -2,7 +2,7 @@
 // line unfolded, the tail, and the ways to the request and the engine.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { drag, launch, until } from "./browser.mjs";
+import { drag, launch, settled, until } from "./browser.mjs";
 import { hex, sendLines, someEngine, stampOf, visitor } from "./events.mjs";
 
 const base = (process.env.BASE_URL ?? "").replace(/\/$/, "");
@@ -40,7 +40,7 @@ describe("logs", { skip }, () => {
       await until("lines", async () => (await lines(page).count()) > 3, 60_000);
       const chip = page.locator(".log-chips button", { hasText: "preempt" });
       await chip.waitFor();
-      assert.match(await chip.innerText(), /preempt\s*\d/);
+      await until("its count", async () => /preempt\s*\d/.test(await chip.innerText()));
       await page.waitForTimeout(300);
       await shot(`logs-${theme}`);
       if (theme === "light") return;
@@ -70,7 +70,7 @@ describe("logs", { skip }, () => {
     await page.waitForURL(/id=/);
     const open = page.locator(".log-open");
     assert.match(await open.innerText(), new RegExp(rid));
-    assert.ok(await open.locator("a", { hasText: "Engine then" }).count(), "its engine is known");
+    await open.locator("a", { hasText: "Engine then" }).waitFor(); // its engine is known
     await shot("logs-line");
     assert.match(await open.locator("a", { hasText: "Its request" }).getAttribute("href"), new RegExp(`/requests\\?.*rid:${rid}`));
     await open.locator("a", { hasText: "Engine then" }).click();
@@ -101,9 +101,8 @@ describe("logs", { skip }, () => {
     const list = page.locator(".log-lines");
     await list.evaluate((el) => (el.scrollTop = 900));
     await page.locator(".tailing", { hasText: "what you read stays" }).waitFor();
-    await page.waitForTimeout(300);
     const first = () => list.evaluate((el) => [...el.querySelectorAll(".log-row")].find((r) => r.getBoundingClientRect().top >= el.getBoundingClientRect().top)?.textContent);
-    const reading = await first();
+    const reading = await settled("what is read", first);
     await sendLines(base, service, [at(Date.now(), "fresh line two"), at(Date.now() + 1, "fresh line three")]);
     const button = page.locator(".log-new");
     await button.waitFor();

@@ -97,7 +97,7 @@ describe("traces", { skip }, () => {
       await named(page, "decode_forward").locator(".wf-name").click();
       await page.waitForURL(/span=/);
       const panel = page.locator('aside[aria-label="span"]');
-      assert.match(await panel.innerText(), /first_token/, "its event");
+      await until("its event", async () => /first_token/.test(await panel.innerText()));
       await panel.locator("button", { hasText: `span ${sent.id.pForward}` }).click();
       await until("the span it links to", () => query(page).get("span") === sent.id.pForward);
       assert.match(await panel.locator("h2").innerText(), /prefill_forward/);
