@@ -6,8 +6,8 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/rollscope/rollscope/internal/app"
@@ -91,6 +92,12 @@ func tailed(t *testing.T, args ...string) (passes []map[string]any) {
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
+	return passesIn(t, out)
+}
+
+// passesIn reads the lines of tail.
+func passesIn(t *testing.T, out string) (passes []map[string]any) {
+	t.Helper()
 	for line := range strings.Lines(out) {
 		var p map[string]any
 		if err := json.Unmarshal([]byte(line), &p); err != nil {
@@ -149,13 +156,23 @@ func TestFPMSimCountsAreTheReceivers(t *testing.T) {
 	var said bytes.Buffer
 	sim.Stdout = &said
 	go func() { done <- sim.Run() }()
-	passes := tailed(t, at+".0", "--for", "10s")
+	tail := command(t.Context(), "fpm", "tail", "--json", at+".0")
+	out := &syncBuffer{}
+	tail.Stdout = out
+	if err := tail.Start(); err != nil {
+		t.Fatal(err)
+	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(said.Bytes(), &counts); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "all that were sent have come", func() bool { return strings.Count(out.String(), "\n") >= counts.Passes })
+	if err := errors.Join(tail.Process.Signal(syscall.SIGTERM), tail.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	passes := passesIn(t, out.String())
 	missing, restarts := 0.0, 0
 	for _, p := range passes {
 		if n, ok := p["missing"].(float64); ok {
@@ -175,21 +192,21 @@ func TestFPMSimCountsAreTheReceivers(t *testing.T) {
 }
 
 func TestFPMCheck(t *testing.T) {
-	at := simFPM(t, "--to", "ipc://"+shortDir(t)+"/e", "--rate", "200", "--drop", "0.02")
-	res, code := checked(t, append(at, "--for", "2s")...)
+	at := simFPM(t, "--to", "ipc://"+shortDir(t)+"/e", "--rate", "200", "--drop", "0.2")
+	res, code := checked(t, at...) // ends when both are heard
 	if code != 0 || res.Blind || !res.Known || len(res.Sources) != 2 || len(res.Ranks) != 2 || res.Ranks[0].Lost == 0 || res.Sources[0].Flow != "receiving" {
 		t.Errorf("exit code %d: %+v", code, res)
 	}
 	// Arrays are refused unless they are asked for, which is said.
 	at = simFPM(t, "--to", "tcp://127.0.0.1:0", "--ranks", "1", "--form", "positional")
-	if res, code = checked(t, at[0], "--for", "2s"); code != exitNo || !res.Blind || res.Sources[0].Cause != "undecodable" || !strings.Contains(res.Sources[0].Why, "positional") {
+	if res, code = checked(t, at[0], "--for", "8s"); code != exitNo || !res.Blind || res.Sources[0].Cause != "undecodable" || !strings.Contains(res.Sources[0].Why, "positional") {
 		t.Errorf("exit code %d: %+v", code, res)
 	}
-	if res, code = checked(t, at[0], "--for", "2s", "--positional"); code != 0 || res.Blind {
+	if res, code = checked(t, at[0], "--positional"); code != 0 || res.Blind {
 		t.Errorf("exit code %d: %+v", code, res)
 	}
 	// Too short to tell.
-	if res, code = checked(t, "ipc://"+shortDir(t)+"/none.0", "--for", "1s"); code != exitUnknown || res.Blind || res.Sources[0].State != "missing" {
+	if res, code = checked(t, "ipc://"+shortDir(t)+"/none.0", "--for", "5s"); code != exitUnknown || res.Blind || res.Sources[0].State != "missing" {
 		t.Errorf("exit code %d: %+v", code, res)
 	}
 }
@@ -250,22 +267,45 @@ func TestFPMRelay(t *testing.T) {
 			if len(passes) != 50 {
 				t.Errorf("%d passes", len(passes))
 			}
-			if res, code := checked(t, plane, "--for", "2s"); code != 0 || len(res.Ranks) != 2 {
+			if res, code := checked(t, plane); code != 0 || len(res.Ranks) != 2 {
 				t.Errorf("exit code %d: %+v", code, res)
 			}
 		})
 	}
-	out, stderr, code := runCLI(t, "fpm", "relay", at[0], "--nats", "embedded", "--nats-listen", "127.0.0.1:0", "--for", "2s", "--every", "500ms", "--json")
+	out, code := relayed(t, func(out string) bool {
+		return strings.Contains(out, `"relayed":`) && !strings.HasPrefix(out, `{"received":0,`)
+	},
+		at[0], "--nats", "embedded", "--nats-listen", "127.0.0.1:0", "--every", "200ms", "--json")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var s app.FPMRelayed
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &s); err != nil || code != 0 || len(lines) < 2 || s.Received == 0 || s.Relayed != s.Received || s.Lost != 0 {
-		t.Errorf("exit code %d, %v: %s%s", code, err, out, stderr)
+		t.Errorf("exit code %d, %v: %s", code, err, out)
 	}
 	// Nobody subscribed: every message is counted as lost.
-	out, _, code = runCLI(t, "fpm", "relay", at[0], "--to", "tcp://127.0.0.1:0", "--for", "2s")
-	if code != exitNo || !strings.Contains(out, "no_subscriber (relay)") || !strings.Contains(out, " 0 relayed, ") {
+	out, code = relayed(t, func(out string) bool { return strings.Contains(out, "no_subscriber (relay)") }, at[0], "--to", "tcp://127.0.0.1:0", "--every", "200ms")
+	if code != exitNo || !strings.Contains(out, " 0 relayed, ") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
+}
+
+// relayed runs a relay until its summaries say enough, and stops it as a person would.
+func relayed(t *testing.T, enough func(last string) bool, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := command(t.Context(), append([]string{"fpm", "relay"}, args...)...)
+	said := &syncBuffer{}
+	cmd.Stdout = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the relay has something to tell", func() bool {
+		lines := strings.SplitAfter(said.String(), "\n")
+		return len(lines) > 1 && enough(lines[len(lines)-2]) // the last one that is whole
+	})
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // its code is what is asked for
+	return said.String(), cmd.ProcessState.ExitCode()
 }
 
 func TestFPMTraceFiles(t *testing.T) {
@@ -314,18 +354,13 @@ func TestFPMHearsLibzmq(t *testing.T) {
 	if python == "" {
 		missing(t, "no python3 with zmq and msgpack: tools/test-deps.sh installs it")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	for _, at := range []string{"ipc://" + shortDir(t) + "/fpm.0", "tcp://" + l.Addr().String()} {
-		backgroundCmd(t, "bound", exec.Command(python, "testdata/fpm_pub.py", at))
+	for _, at := range []string{"ipc://" + shortDir(t) + "/fpm.0", "tcp://127.0.0.1:*"} {
+		at = strings.Fields(backgroundCmd(t, "bound ", exec.Command(python, "testdata/fpm_pub.py", at)))[1]
 		passes := tailed(t, at, "--count", "20")
 		if id := passes[0]["pass"].(map[string]any)["worker_id"]; len(passes) != 20 || id != "18446744073709551557" {
 			t.Errorf("%d passes of worker %v", len(passes), id)
 		}
-		if res, code := checked(t, at, "--for", "2s"); code != 0 || res.Ranks[0].Lost != 0 {
+		if res, code := checked(t, at); code != 0 || res.Ranks[0].Lost != 0 {
 			t.Errorf("exit code %d: %+v", code, res)
 		}
 	}

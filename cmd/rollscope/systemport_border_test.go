@@ -7,12 +7,12 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,6 +148,26 @@ func TestSystemPortUsers(t *testing.T) {
 	}
 }
 
+// refusing is an address at which connections are refused until the test ends: its socket is bound and does not
+// listen, so that nobody else gets it.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.CloseOnExec(fd)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
 // A system port that others reach without users answers, and the log says at the start that it does. An engine
 // that a Dynamo worker passes on is there once. After a restart an engine that was up is down, one that was never
 // seen starts.
@@ -158,23 +178,17 @@ func TestSystemPortOpenAndRestarted(t *testing.T) {
 	e := exposed(t, engineText)
 	injected := strings.NewReplacer("_sum ", `_sum{worker_id="694d98147d54be25"} `, "_count ", `_count{worker_id="694d98147d54be25"} `, "reqs 3", `reqs{worker_id="694d98147d54be25"} 3`).Replace(engineText)
 	worker := exposed(t, "# TYPE dynamo_component_uptime_seconds gauge\ndynamo_component_uptime_seconds 110.2\n"+injected)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	never := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	never := refusing(t)
 	at := strings.TrimPrefix(e.URL, "http://")
 	args := []string{"serve", "--storage.tsdb.path", t.TempDir(), "--web.listen-address", "127.0.0.1:0", "--scrape-interval", "1s",
 		"--scrape", at, "--scrape", strings.TrimPrefix(worker.URL, "http://"), "--scrape", never, "--system-port", "0"}
 
 	p := start(t, append(args, "--system-host", "0.0.0.0")...)
 	url := systemURL(t, p)
-	if log := p.err.String(); !strings.Contains(log, "this server listens beyond this machine without users") || !strings.Contains(log, url[strings.LastIndexByte(url, ':'):]) {
-		t.Errorf("nothing is said of the open port:\n%s", log)
-	}
+	eventually(t, "the open port is told of", func() bool { // by another pipe than its address
+		log := p.err.String()
+		return strings.Contains(log, "this server listens beyond this machine without users") && strings.Contains(log, url[strings.LastIndexByte(url, ':'):])
+	})
 	eventually(t, "both are up", func() bool {
 		_, states := healthOf(t, url)
 		return states[at] == "ready" && states[never] == "starting"
