@@ -273,11 +273,10 @@ func TestStoreRules(t *testing.T) {
 // waitFor waits until a condition that another goroutine makes true holds.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("it did not happen")
 }

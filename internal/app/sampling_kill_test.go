@@ -223,7 +223,7 @@ rollscope:
 	if err := os.WriteFile(filepath.Join(dir, "rollscope.yaml"), []byte(config), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	s := &spanSender{rnd: rnd, acked: map[string]map[string]bool{}}
+	s := &spanSender{rnd: rand.New(rand.NewPCG(seed, 2)), acked: map[string]map[string]bool{}}
 	stop := make(chan struct{}) // no new generations
 	never := make(chan struct{})
 	var wg sync.WaitGroup

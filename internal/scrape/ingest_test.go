@@ -3,7 +3,6 @@ package scrape
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
+	"github.com/prometheus/prometheus/model/value"
 	promscrape "github.com/prometheus/prometheus/scrape"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
@@ -99,7 +99,7 @@ func TestDuplicateSeries(t *testing.T) {
 	})
 	for l, vs := range r.points(t, name("sglang:num_queue_reqs")) {
 		for _, v := range vs {
-			if v != 4 {
+			if v != 4 && !value.IsStaleNaN(v) {
 				t.Errorf("%s: %v, the first value is 4", l, vs)
 			}
 		}
@@ -107,16 +107,21 @@ func TestDuplicateSeries(t *testing.T) {
 	if run := r.points(t, name("sglang:num_running_reqs")); len(run) != 1 {
 		t.Errorf("the other series: %v", run)
 	}
-	ti := r.only(t)
-	if ti.Up == nil || !*ti.Up || ti.Reason != ReasonNone {
-		t.Errorf("target %+v", ti)
+	var ti TargetInfo
+	eventually(t, "it is up", func() bool { ti = r.only(t); return ti.Up != nil && *ti.Up && ti.Reason == ReasonNone })
+	// One is counted in each scrape that succeeds; the last one before and the first one after the look may be under way.
+	ups := func() (n float64) {
+		for _, vs := range r.points(t, name("up")) {
+			for _, v := range vs {
+				n += v
+			}
+		}
+		return n
 	}
-	ups := 0
-	for _, vs := range r.points(t, name("up")) {
-		ups = len(vs)
-	}
-	if n := ti.Drops[dropDuplicateSeries]; math.Abs(float64(n)-float64(ups)) > 2 {
-		t.Errorf("%d duplicates counted in %d scrapes", n, ups)
+	before := ups()
+	ti = r.only(t)
+	if n := float64(ti.Drops[dropDuplicateSeries]); n < before-1 || n > ups()+1 {
+		t.Errorf("%v duplicates counted in %v scrapes", n, before)
 	}
 	said := r.log.String()
 	for _, want := range []string{addr, "sglang:num_queue_reqs", "with 4", "with 9"} {
@@ -124,7 +129,7 @@ func TestDuplicateSeries(t *testing.T) {
 			t.Errorf("the warning does not say %q", want)
 		}
 	}
-	if n := r.log.count("level=WARN"); n != 1 {
+	if n := r.log.count("level=WARN") - r.log.count("reason=timeout"); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
 	if len(ti.Findings) == 0 || ti.Findings[0].Code != "duplicate_series" {
@@ -143,7 +148,7 @@ func TestTwoSpellingsOfOneSeries(t *testing.T) {
 	}
 	for _, vs := range got {
 		for _, v := range vs {
-			if v != 2 {
+			if v != 2 && !value.IsStaleNaN(v) {
 				t.Errorf("values %v, the first is 2", vs)
 			}
 		}
@@ -191,7 +196,7 @@ func TestRaySpellings(t *testing.T) {
 	sum := 0.0
 	for _, n := range []string{"vllm:num_requests_running", "sglang:num_running_reqs"} {
 		for _, vs := range r.points(t, name(n)) {
-			sum += last(vs)
+			sum += vs[0] // the page never changes
 		}
 	}
 	if sum != 9 {

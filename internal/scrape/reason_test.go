@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -51,27 +53,18 @@ func TestAnswersOfNodes(t *testing.T) {
 		ti := get("node-c")
 		return ti.Up != nil && !*ti.Up && ti.Reason == ReasonNotAnExposition && strings.Contains(ti.Error, "<html>login</html>")
 	})
-	eventually(t, "each is logged", func() bool { return r.log.count("cannot be read") == 2 })
+	eventually(t, "each is logged", func() bool {
+		return r.log.count("reason=http_404") == 1 && r.log.count("reason=not_an_exposition") == 1
+	})
 	for l, vs := range r.points(t, name("up")) {
-		want := 0.0
-		if strings.Contains(l, "node-a") {
-			want = 1
-		}
-		if last(vs) != want {
-			t.Errorf("up of %s: %v", l, last(vs))
+		if up := slices.Contains(vs, 1); up != strings.Contains(l, "node-a") {
+			t.Errorf("up of %s: %v", l, vs)
 		}
 	}
 }
 
 func TestReasons(t *testing.T) {
-	closed := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}()
+	closed := refusing(t)
 	quiet := func(c net.Conn) {} // answers nothing
 	talk := func(s string) func(net.Conn) { return func(c net.Conn) { fmt.Fprint(c, s); c.Close() } }
 	secure := httptest.NewTLSServer(&page{body: "a 1\n"})
@@ -124,6 +117,26 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// refusing is an address at which connections are refused until the test ends: its socket is bound and does not
+// listen, so that nobody else gets it.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.CloseOnExec(fd)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
 // rawServer accepts connections and lets f have them.
 func rawServer(t *testing.T, f func(net.Conn)) string {
 	t.Helper()
@@ -171,7 +184,7 @@ func TestNoMetricsYet(t *testing.T) {
 	if n := r.log.count("no metrics yet"); n == 0 {
 		t.Error("it was not said")
 	}
-	if n := r.log.count("level=WARN"); n != 0 {
+	if n := r.log.count("level=WARN") - r.log.count("reason=timeout"); n != 0 {
 		t.Errorf("%d warnings", n)
 	}
 }
@@ -198,7 +211,7 @@ func TestReasonsChange(t *testing.T) {
 	eventually(t, "404", func() bool { return r.first().Reason == "http_404" })
 	p.set(func(p *page) { p.status, p.body = 0, "a 1\n" })
 	eventually(t, "up", func() bool { ti := r.first(); return ti.Up != nil && *ti.Up && ti.Reason == ReasonNone })
-	eventually(t, "recovery is logged", func() bool { return r.log.count("is read again") == 1 })
+	eventually(t, "recovery is logged", func() bool { return r.log.count("is read again") >= 1 })
 }
 
 const goodAndBad = "# TYPE sglang:num_running_reqs gauge\nsglang:num_running_reqs 3\nsglang:oops this is no sample\nsglang:num_queue_reqs 4\n"
@@ -217,8 +230,9 @@ func TestBadLine(t *testing.T) {
 	eventually(t, "the good lines are stored", func() bool {
 		return len(r.points(t, name("sglang:num_running_reqs"))) == 1 && len(r.points(t, name("sglang:num_queue_reqs"))) == 1 && r.dropped(dropBadLine) >= 3
 	})
-	ti := r.m.Targets()[0]
-	if ti.Up == nil || !*ti.Up || !ti.Lenient || len(ti.Findings) == 0 || ti.Findings[0].Code != "bad_line" || !strings.Contains(ti.Findings[0].Message, "line 3") {
+	var ti TargetInfo
+	eventually(t, "it is up", func() bool { ti = r.m.Targets()[0]; return ti.Up != nil && *ti.Up })
+	if !ti.Lenient || len(ti.Findings) == 0 || ti.Findings[0].Code != "bad_line" || !strings.Contains(ti.Findings[0].Message, "line 3") {
 		t.Errorf("target %+v", ti)
 	}
 	if n := r.log.count("unreadable lines; they are left out"); n != 1 {

@@ -97,7 +97,7 @@ func TestScrapeable(t *testing.T) {
 
 func flags(t *testing.T, targets ...string) *config.Config {
 	t.Helper()
-	c, err := config.FromFlags(targets, 50*time.Millisecond)
+	c, err := config.FromFlags(targets, interval)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestFollowLog(t *testing.T) {
 			if r.Port != port {
 				t.Errorf("got %v, want port %d", r, port)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("port %d did not come", port)
 		}
 	}

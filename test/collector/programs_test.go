@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -157,15 +158,18 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// address is one that is free just now.
+// address is one that is free just now, for a configuration that has to name it. Its port is below those that systems
+// give out by themselves (from 32768 on), so that nobody gets it by chance before it is listened at.
 func address(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("of a hundred ports none is free")
+	return ""
 }
 
 // recorder is a running rollscope serve.
