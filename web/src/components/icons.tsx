@@ -3,18 +3,18 @@ import type { ComponentChildren } from "preact";
 import type { Level } from "../api/types";
 import type { Page } from "../state/route";
 
-const STATE: Record<Level, ComponentChildren> = {
-  ok: <circle cx="5" cy="5" r="4" fill="currentColor" />,
-  warn: <path d="M5 .8 9.6 9.2H.4z" fill="currentColor" />,
-  crit: <rect x=".8" y=".8" width="8.4" height="8.4" fill="currentColor" />,
-  idle: <circle cx="5" cy="5" r="3.7" fill="none" stroke="currentColor" stroke-width="1.5" stroke-dasharray="1.6 1.7" />,
-  unknown: <path d="M.6 4 4 .6M.6 9.4 9.4.6M6 9.4 9.4 6" fill="none" stroke="currentColor" stroke-width="1.5" />,
+const STATE: Record<Level, () => ComponentChildren> = {
+  ok: () => <circle cx="5" cy="5" r="4" fill="currentColor" />,
+  warn: () => <path d="M5 .8 9.6 9.2H.4z" fill="currentColor" />,
+  crit: () => <rect x=".8" y=".8" width="8.4" height="8.4" fill="currentColor" />,
+  idle: () => <circle cx="5" cy="5" r="3.7" fill="none" stroke="currentColor" stroke-width="1.5" stroke-dasharray="1.6 1.7" />,
+  unknown: () => <path d="M.6 4 4 .6M.6 9.4 9.4.6M6 9.4 9.4 6" fill="none" stroke="currentColor" stroke-width="1.5" />,
 };
 
 export function StateIcon({ level }: { level: Level }) {
   return (
     <svg class={`ic ic-${level}`} viewBox="0 0 10 10" aria-hidden="true">
-      {STATE[level]}
+      {STATE[level]()}
     </svg>
   );
 }
