@@ -54,7 +54,7 @@ test-go: ui
 	ROLLSCOPE_TEST_STRICT=1 $(GO) test -timeout 12m -json ./... | $(GO) run ./tools/testreport
 
 # Tests of one goroutine over large or hostile input: the race detector makes them ten times slower and finds nothing.
-ALONE = TestDecodeDamaged|TestSpill|TestBuildLarge|TestHostileCarriers|TestHostileSharing|TestSizeEqualsZlib|TestCutEverywhere|TestPython|TestTorchLoads
+ALONE = TestDecodeDamaged|TestSpill|TestBuildLarge|TestHostileCarriers|TestHostileSharing|TestSizeEqualsZlib|TestCutEverywhere|TestPython|TestTorchLoads|TestOverlay|TestOverlayStops
 
 test-race:
 	CGO_ENABLED=1 $(GO) test -race -skip '^($(ALONE))$$' -timeout 8m -json $(LIGHT) | $(GO) run ./tools/testreport
