@@ -15,7 +15,7 @@ export interface AlertTableProps {
   compact?: boolean;
   selected?: string;
   onOpen: (a: api.Alert) => void;
-  empty?: ComponentChildren;
+  empty?: () => ComponentChildren;
   primary?: boolean;
   sort?: string;
   onSort?: (s: string) => void;
@@ -76,7 +76,7 @@ export function AlertTable(p: AlertTableProps) {
       rowKey={alertKey}
       selected={p.selected ?? ""}
       onOpen={p.onOpen}
-      empty={p.empty}
+      {...(p.empty ? { empty: p.empty } : {})}
       primary={p.primary === true}
       rowClass={(a) => (a.state === "resolved" ? "dim" : "")}
       sort={p.sort ?? ""}

@@ -30,7 +30,9 @@ export interface TableProps<R> {
   onSort?: (sort: string) => void;
   /** j, k and Enter work without clicking into it first */
   primary?: boolean;
-  empty?: ComponentChildren;
+  /** shown in place of no rows. Made anew each time: effects keep the properties of an early rendering, and an
+   * element in those ties every later tree to it */
+  empty?: () => ComponentChildren;
   rowClass?: (row: R) => string;
   /** keys for the row in focus, of a primary table: "r", "l", "t" */
   keys?: Record<string, (row: R) => void>;
@@ -122,7 +124,7 @@ export function Table<R>(p: TableProps<R>) {
     return () => el.removeEventListener("scroll", measure);
   }, [virtual]);
 
-  if (rows.length === 0 && p.empty) return <>{p.empty}</>;
+  if (rows.length === 0 && p.empty) return <>{p.empty()}</>;
   return (
     <div class="scroll table-box" ref={box}>
       <table class="rows" aria-label={p.label} aria-rowcount={rows.length}>

@@ -81,7 +81,7 @@ export function Alerts() {
                 sort={v.sort}
                 onSort={(sort) => change({ sort }, "replace")}
                 primary
-                empty={<p class="calm"><Badge level="ok">quiet</Badge> {v.filter ? "nothing that fits the filter" : "nothing"} fires, is pending or cannot be judged</p>}
+                empty={() => <p class="calm"><Badge level="ok">quiet</Badge> {v.filter ? "nothing that fits the filter" : "nothing"} fires, is pending or cannot be judged</p>}
               />
             )}
             {res.error && data && <footer class="panel-f"><StaleNote res={res} /></footer>}

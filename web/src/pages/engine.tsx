@@ -166,7 +166,7 @@ function Facts({ engine: e, target: t, alerts, warnings }: { engine: api.Engine;
       )}
       {t && <Scrape target={t} />}
       <h2>Alerts on it</h2>
-      <AlertTable alerts={alerts} compact onOpen={(a) => open("alerts", { alert: alertKey(a) })} empty={<p class="mut">none</p>} />
+      <AlertTable alerts={alerts} compact onOpen={(a) => open("alerts", { alert: alertKey(a) })} empty={() => <p class="mut">none</p>} />
       {warnings.length > 0 && (
         <>
           <h2>To know</h2>

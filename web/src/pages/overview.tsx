@@ -214,7 +214,7 @@ function Firing({ res }: { res: Answer }) {
           alerts={alerts}
           compact
           onOpen={(a) => open("alerts", { alert: alertKey(a) })}
-          empty={<p class="calm"><Badge level="ok">quiet</Badge> nothing fires and nothing is pending</p>}
+          empty={() => <p class="calm"><Badge level="ok">quiet</Badge> nothing fires and nothing is pending</p>}
         />
       )}
     </section>

@@ -194,7 +194,7 @@ export function Comparison({ a, b }: { a: api.StepDetail; b: api.StepDetail }) {
         <input type="text" class="filter" placeholder="filter" aria-label="filter compared metrics" value={text.value} onInput={(e) => (text.value = e.currentTarget.value)} />
         <button type="button" class="quiet" onClick={() => change({ versus: "" })}>close</button>
       </header>
-      <Table label="compared metrics" rows={rows} columns={columns} rowKey={(r) => r.key} sort={sort.value} onSort={(s) => (sort.value = s)} empty={<p class="calm">nothing fits the filter</p>} />
+      <Table label="compared metrics" rows={rows} columns={columns} rowKey={(r) => r.key} sort={sort.value} onSort={(s) => (sort.value = s)} empty={() => <p class="calm">nothing fits the filter</p>} />
     </section>
   );
 }
@@ -231,7 +231,7 @@ export function Metrics({ detail: d, run }: { detail: api.StepDetail; run: api.R
         {open.value && <input type="text" class="filter" placeholder="filter" aria-label="filter metrics" value={text.value} onInput={(e) => (text.value = e.currentTarget.value)} />}
         <span class="path" title={d.path}>{d.path}</span>
       </header>
-      {open.value && <Table label="metrics" rows={rows} columns={columns} rowKey={(m) => m.key} empty={<p class="calm">nothing fits the filter</p>} />}
+      {open.value && <Table label="metrics" rows={rows} columns={columns} rowKey={(m) => m.key} empty={() => <p class="calm">nothing fits the filter</p>} />}
     </section>
   );
 }
