@@ -155,4 +155,28 @@ describe("fixtures", { skip }, () => {
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "wider than the window");
     }, { width: 800, height: 500 });
   });
+
+  // What is kept of one rendering keeps all after it: that was 2 MB in these 20 s, while no alert was there.
+  test("an overview that stays open lets go of what it drew", async () => {
+    const base = await serve("live");
+    await on(base, "/", async ({ page }) => {
+      await page.route("**/api/rollscope/v1/overview*", async (route) => {
+        const answer = await (await route.fetch()).json();
+        await route.fulfill({ json: { ...answer, data: { ...answer.data, alerts: [] } } });
+      });
+      await page.reload();
+      await page.getByText("nothing fires and nothing is pending").waitFor();
+      await page.locator(".golden .chart[data-state=value]").first().waitFor();
+      const cdp = await page.context().newCDPSession(page);
+      const held = async () => {
+        await cdp.send("HeapProfiler.collectGarbage");
+        return (await cdp.send("Runtime.getHeapUsage")).usedSize;
+      };
+      await page.waitForTimeout(5000); // what is made once is made
+      const before = await held();
+      await page.waitForTimeout(20_000);
+      const grown = (await held()) - before;
+      assert.ok(grown < 1e6, `it holds ${(grown / 1e6).toFixed(2)} MB more after 20 s`);
+    });
+  });
 });
