@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollscope/rollscope/internal/config"
 	"github.com/rollscope/rollscope/internal/dashboard"
+	"github.com/rollscope/rollscope/internal/metricstore"
 )
 
 // A configuration says what recorded series mean: which engine is called what and has which role, which
@@ -44,11 +45,9 @@ const (
 	maxNamedEngines = 10_000
 )
 
-func meaningIn(dir string) string { return filepath.Join(dir, "rollscope", "state", "meaning.yaml") }
-
 // keepMeaning writes that part of a configuration beside the recording in dir.
 func keepMeaning(dir string, cfg *config.Config) error {
-	path := meaningIn(dir)
+	path := metricstore.MeaningFile(dir)
 	m := meaning{meaningParts{cfg.Rollscope.Signals, slices.Clone(cfg.Rollscope.Engines), cfg.Rollscope.Boards}}
 	before, err := readMeaning(path)
 	if err == nil && before != nil {
@@ -101,7 +100,7 @@ func readMeaning(path string) (*config.Config, error) {
 // recall has faces show the recording in dir as its recorder does. What was kept and cannot be used is an
 // error, and what was shown before stays.
 func (f *faces) recall(dir string) error {
-	cfg, err := readMeaning(meaningIn(dir))
+	cfg, err := readMeaning(metricstore.MeaningFile(dir))
 	if cfg == nil || err != nil || bytes.Equal(cfg.Text, f.recalled) {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rollscope/rollscope/internal/config"
+	"github.com/rollscope/rollscope/internal/metricstore"
 )
 
 func configOf(t *testing.T, text string) *config.Config {
@@ -62,7 +63,7 @@ func TestMeaning(t *testing.T) {
 	if err := keepMeaning(dir, full); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readMeaning(meaningIn(dir))
+	got, err := readMeaning(metricstore.MeaningFile(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,21 +73,21 @@ func TestMeaning(t *testing.T) {
 	if _, err := catalogOf(got); err != nil {
 		t.Error(err)
 	}
-	info, err := os.Stat(meaningIn(dir))
+	info, err := os.Stat(metricstore.MeaningFile(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := keepMeaning(dir, full); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := os.Stat(meaningIn(dir)); err != nil || !os.SameFile(info, again) {
+	if again, err := os.Stat(metricstore.MeaningFile(dir)); err != nil || !os.SameFile(info, again) {
 		t.Errorf("the same was written again (%v)", err)
 	}
 
 	if err := keepMeaning(dir, configOf(t, "rollscope:\n  engines: [{instance: '10.0.0.8:30000', name: decode-8}]\n")); err != nil {
 		t.Fatal(err)
 	}
-	got, err = readMeaning(meaningIn(dir))
+	got, err = readMeaning(metricstore.MeaningFile(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +104,14 @@ func TestMeaning(t *testing.T) {
 func TestMeaningDamaged(t *testing.T) {
 	for _, text := range []string{"rollscope: {engines: [{instance: a, nam: b}]}", "\x00", "rollscope: [", "rollscope: {boards: [{id: x, title: X, sections: [{title: s, panels: [{id: p, signal: nobody}]}]}]}", strings.Repeat("# long\n", maxMeaning/7+1)} {
 		dir := t.TempDir()
-		if err := os.MkdirAll(filepath.Dir(meaningIn(dir)), 0o777); err != nil {
+		if err := os.MkdirAll(filepath.Dir(metricstore.MeaningFile(dir)), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(meaningIn(dir), []byte(text), 0o666); err != nil {
+		if err := os.WriteFile(metricstore.MeaningFile(dir), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		f := &faces{}
-		if err := f.recall(dir); err == nil || !strings.Contains(err.Error(), meaningIn(dir)) {
+		if err := f.recall(dir); err == nil || !strings.Contains(err.Error(), metricstore.MeaningFile(dir)) {
 			t.Errorf("%.40q: %v", text, err)
 		}
 		if f.now.Load() != nil {
@@ -120,7 +121,7 @@ func TestMeaningDamaged(t *testing.T) {
 		if err := keepMeaning(dir, full); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readMeaning(meaningIn(dir)); err != nil || len(got.Rollscope.Engines) != 2 {
+		if got, err := readMeaning(metricstore.MeaningFile(dir)); err != nil || len(got.Rollscope.Engines) != 2 {
 			t.Errorf("%.40q: not written anew: %v", text, err)
 		}
 	}

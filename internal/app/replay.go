@@ -105,7 +105,7 @@ func (a *Archive) recall(logger *slog.Logger) {
 // notices are what to know of what is shown.
 func (a *Archive) notices() []api.Warning {
 	if words := *a.forgotten.Load(); words != "" {
-		return []api.Warning{{Code: "meaning", Message: "names of engines, signals and boards are not those of the recorder: " + words, Where: meaningIn(a.store.Dir())}}
+		return []api.Warning{{Code: "meaning", Message: "names of engines, signals and boards are not those of the recorder: " + words, Where: metricstore.MeaningFile(a.store.Dir())}}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package metricstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -108,8 +109,31 @@ func (c *copier) round(ctx context.Context, now func() time.Time) error {
 		}
 	}
 	c.verified = true
-	return nil
+	return c.copyMeaning()
 }
+
+// copyMeaning copies what the recorder's configuration said of the series, where it has been kept.
+func (c *copier) copyMeaning() error {
+	b, err := os.ReadFile(MeaningFile(c.from))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	to := MeaningFile(c.to)
+	if had, err := os.ReadFile(to); err == nil && bytes.Equal(had, b) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return writeWhole(to, b)
+}
+
+// MeaningFile is where a data directory has what its recorder's configuration said of engines, signals and
+// boards; the app package writes and reads it, and a copy has it too.
+func MeaningFile(dir string) string { return filepath.Join(dir, "rollscope", "state", "meaning.yaml") }
 
 // again tries anew, a few times, while files go before they are copied: what has taken their place is there then.
 func again(f func() error) error {

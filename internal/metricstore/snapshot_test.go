@@ -124,8 +124,17 @@ func TestSnapshotWhileRunning(t *testing.T) {
 	o.SnapshotEvery = time.Hour
 	s := openStore(t, o)
 	appendPoints(t, s.Appendable(), point{`sglang:num_running_reqs{instance="e1"}`, from.UnixMilli(), 1})
+	if err := os.MkdirAll(filepath.Dir(MeaningFile(o.Dir)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(MeaningFile(o.Dir), []byte("rollscope: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Close(); err != nil { // copies once more
 		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(MeaningFile(o.SnapshotTo)); err != nil || string(b) != "rollscope: {}\n" {
+		t.Errorf("what the series mean is %q in the copy, %v", b, err)
 	}
 	if got := countIn(t, o.SnapshotTo, from); got != 1 {
 		t.Errorf("the copy has %v samples after an orderly stop", got)
