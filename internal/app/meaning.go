@@ -2,12 +2,7 @@ package app
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -68,31 +63,14 @@ func keepMeaning(dir string, cfg *config.Config) error {
 	if before != nil && bytes.Equal(before.Text, text) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", text, 0o666); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return writeState(path, text)
 }
 
 // readMeaning reads it; nil where none was kept.
 func readMeaning(path string) (*config.Config, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	text, err := readState(path, maxMeaning)
+	if err != nil || text == nil {
 		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxMeaning+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxMeaning {
-		return nil, fmt.Errorf("%s: more than %d bytes cannot be a part of a configuration", path, maxMeaning)
 	}
 	return config.Load(text, path)
 }

@@ -2,12 +2,6 @@ package app
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rollscope/rollscope/internal/tailsample"
@@ -28,34 +22,15 @@ func (f *learnedFile) load() ([]byte, error) {
 	if f.path == "" {
 		return nil, nil
 	}
-	file, err := os.Open(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, tailsample.MaxLearned+1))
-	if err == nil && len(b) > tailsample.MaxLearned {
-		err = fmt.Errorf("%s has more than %d bytes", f.path, tailsample.MaxLearned)
-	}
-	return b, err
+	return readState(f.path, tailsample.MaxLearned)
 }
 
-// save replaces the file when there is something new. It is not synced: after a power loss it may be an
-// older one, or damaged, which is noticed.
+// save replaces the file when there is something new.
 func (f *learnedFile) save(b []byte) error {
 	if f.path == "" || bytes.Equal(b, f.written) {
 		return nil
 	}
-	err := os.MkdirAll(filepath.Dir(f.path), 0o777)
-	if err == nil {
-		err = os.WriteFile(f.path+".new", b, 0o666)
-	}
-	if err == nil {
-		err = os.Rename(f.path+".new", f.path)
-	}
+	err := writeState(f.path, b)
 	if err == nil {
 		f.written = b
 	}

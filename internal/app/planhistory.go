@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -77,20 +74,12 @@ func planHistoryIn(home string) string { return filepath.Join(home, "state", "pl
 // openPlanHistory reads a history, of which there may be nothing yet.
 func openPlanHistory(path string) (*planHistory, error) {
 	h := newPlanHistory(path)
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	text, err := readState(path, maxPlanHistory)
+	if err != nil {
+		return nil, err
+	}
+	if text == nil {
 		return h, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxPlanHistory+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxPlanHistory {
-		return nil, fmt.Errorf("%s: more than %d bytes cannot be a history of settings", path, maxPlanHistory)
 	}
 	if err := yaml.Unmarshal(text, &h.list); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -165,13 +154,7 @@ func (h *planHistory) save() error {
 	}
 	text, err := yaml.Marshal(h.list)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(h.path), 0o777)
-	}
-	if err == nil {
-		err = os.WriteFile(h.path+".new", text, 0o666)
-	}
-	if err == nil {
-		err = os.Rename(h.path+".new", h.path)
+		err = writeState(h.path, text)
 	}
 	h.changed = err != nil
 	return err
