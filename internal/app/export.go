@@ -28,13 +28,13 @@ func Export(o ExportOptions) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	cat, err := catalogOf(cfg)
+	cat, boards, err := shownBy(cfg)
 	if err != nil {
 		return nil, err
 	}
 	switch o.What {
 	case "grafana":
-		return exportGrafana(o, cfg, cat)
+		return exportGrafana(o, cat, boards)
 	case "alerts":
 		return exportRules(o.Dir, cat, cfg)
 	case "prometheus":
@@ -48,11 +48,7 @@ func Export(o ExportOptions) ([]string, error) {
 	return nil, fmt.Errorf("export %s: there are grafana, alerts and prometheus", o.What)
 }
 
-func exportGrafana(o ExportOptions, cfg *config.Config, cat *signal.Catalog) ([]string, error) {
-	custom, err := dashboard.Custom(cat, cfg.Rollscope.Boards)
-	if err != nil {
-		return nil, err
-	}
+func exportGrafana(o ExportOptions, cat *signal.Catalog, custom []dashboard.Board) ([]string, error) {
 	names, err := dashboard.Export(o.Dir, dashboard.ExportOptions{
 		GrafanaOptions: dashboard.GrafanaOptions{Recorded: o.Recorded}, Catalog: cat, Boards: dashboard.Boards(cat, custom...),
 	})

@@ -2,13 +2,14 @@ package app
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
+	"log/slog"
+	"os"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rollscope/rollscope/internal/config"
-	"github.com/rollscope/rollscope/internal/dashboard"
 	"github.com/rollscope/rollscope/internal/metricstore"
 )
 
@@ -40,20 +41,25 @@ const (
 	maxNamedEngines = 10_000
 )
 
-// keepMeaning writes that part of a configuration beside the recording in dir.
-func keepMeaning(dir string, cfg *config.Config) error {
+// keepMeaning writes that part of a configuration beside the recording in dir. What was kept and cannot be
+// read, as of a newer rollscope, is set aside.
+func keepMeaning(dir string, cfg *config.Config, logger *slog.Logger) error {
 	path := metricstore.MeaningFile(dir)
 	m := meaning{meaningParts{cfg.Rollscope.Signals, slices.Clone(cfg.Rollscope.Engines), cfg.Rollscope.Boards}}
 	before, err := readMeaning(path)
-	if err == nil && before != nil {
+	if err != nil {
+		aside := path + ".damaged"
+		logger.Error("the engines that were named earlier cannot be read; the list begins anew, and what there was lies beside it", "err", errors.Join(err, os.Rename(path, aside)), "aside", aside)
+		before, err = nil, nil
+	} else if before != nil {
 		for _, e := range before.Rollscope.Engines {
 			again := slices.ContainsFunc(m.Rollscope.Engines, func(x config.Engine) bool { return x.Instance == e.Instance })
 			if !again && len(m.Rollscope.Engines) < maxNamedEngines {
 				m.Rollscope.Engines = append(m.Rollscope.Engines, e)
 			}
 		}
-	} // one that cannot be read is written anew
-	if before == nil && err == nil && len(m.Rollscope.Signals)+len(m.Rollscope.Engines)+len(m.Rollscope.Boards) == 0 {
+	}
+	if before == nil && len(m.Rollscope.Signals)+len(m.Rollscope.Engines)+len(m.Rollscope.Boards) == 0 {
 		return nil
 	}
 	text, err := yaml.Marshal(m)
@@ -82,13 +88,9 @@ func (f *faces) recall(dir string) error {
 	if cfg == nil || err != nil || bytes.Equal(cfg.Text, f.recalled) {
 		return err
 	}
-	cat, err := catalogOf(cfg)
+	cat, boards, err := shownBy(cfg)
 	if err != nil {
 		return err
-	}
-	boards, err := dashboard.Custom(cat, cfg.Rollscope.Boards)
-	if err != nil {
-		return fmt.Errorf("%s: %w", cfg.Path, err)
 	}
 	f.use(cat, boards, cfg.Rollscope.Engines)
 	f.recalled = cfg.Text

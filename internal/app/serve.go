@@ -290,13 +290,9 @@ func (r *recorder) notices() []api.Warning {
 // apply puts a configuration in force. Whatever refuses it first keeps what was there before; the parts
 // before it are put back, so that no half of a configuration runs.
 func (r *recorder) apply(cfg *config.Config) error {
-	cat, err := catalogOf(cfg)
+	cat, boards, err := shownBy(cfg)
 	if err != nil {
 		return err
-	}
-	boards, err := dashboard.Custom(cat, cfg.Rollscope.Boards)
-	if err != nil {
-		return fmt.Errorf("%s: %w", cfg.Path, err)
 	}
 	builtIn, err := builtinRules(cat, cfg.Rollscope.Alerts, r.opts.BuiltinRules)
 	if err != nil {
@@ -333,7 +329,7 @@ func (r *recorder) apply(cfg *config.Config) error {
 		return back(err)
 	}
 	r.faces.use(cat, boards, cfg.Rollscope.Engines)
-	if err := keepMeaning(r.store.Dir(), cfg); err != nil { // recording does not depend on it
+	if err := keepMeaning(r.store.Dir(), cfg, r.log); err != nil { // recording does not depend on it
 		r.log.Warn("The names of engines, the signals and the boards of the configuration could not be kept beside the recording; who opens it later sees the built-in ones.", "err", err)
 	}
 	r.config.Store(cfg)
@@ -467,4 +463,17 @@ func catalogOf(cfg *config.Config) (*rssignal.Catalog, error) {
 		return nil, fmt.Errorf("%s: rollscope.signals: %w", cfg.Path, err)
 	}
 	return cat, nil
+}
+
+// shownBy is that catalog, and the boards that the configuration adds.
+func shownBy(cfg *config.Config) (*rssignal.Catalog, []dashboard.Board, error) {
+	cat, err := catalogOf(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	boards, err := dashboard.Custom(cat, cfg.Rollscope.Boards)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", cfg.Path, err)
+	}
+	return cat, boards, nil
 }
